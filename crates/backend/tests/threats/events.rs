@@ -2,7 +2,7 @@
 
 use crate::support::hostile::frame;
 use crate::support::port::Call;
-use crate::support::rings::{SLOTS, slot};
+use crate::support::rings::{Rings, SLOTS, slot};
 use crate::support::world::{HONEST, World};
 use crate::support::{Ends, PROMPT, eventually};
 use grantway_backend::WaitMode;
@@ -118,6 +118,36 @@ fn a_guest_that_does_not_signal_costs_itself_only() {
     guest.kick(rings.tx_event);
     let answers = guest.tx_answers(&mut rings, 200);
     assert!(answers.iter().all(|answer| answer.status == status::OKAY));
+    world.stands();
+}
+
+#[test]
+fn a_signal_alone_is_served_and_one_without_work_changes_nothing() {
+    let mut world = World::new();
+    let mut guest = world.guest();
+    let mut rings = guest.connect();
+    let (_memory, gref) = guest.page(&frame(60));
+    let words = slot(gref, 0, 60, 4, TxFlags::empty());
+    for round in 0..100 {
+        // The backend sleeps: it asks for a signal at the next request.
+        let asks = |rings: &Rings| rings.tx.load(Index::ReqEvent) == rings.tx_prod.wrapping_add(1);
+        eventually("the backend sleeps", || asks(&rings).then_some(()));
+        if round % 2 == 0 {
+            // A signal without work.
+            guest.kick(rings.tx_event);
+            world.honest().carries(2);
+            assert!(rings.tx_answers().is_empty());
+            eventually("the backend sleeps again", || asks(&rings).then_some(()));
+        }
+        // Work without a signal, which the backend may find while it serves others.
+        rings.put_tx(&[words; 3]);
+        world.honest().carries(2);
+        let early = rings.tx_answers().len();
+        // Then a signal alone: nothing comes with it, and no other follows.
+        guest.kick(rings.tx_event);
+        assert_eq!(early + guest.tx_answers(&mut rings, 3 - early).len(), 3, "round {round}");
+    }
+    assert_eq!(world.behind(guest.vif).look().sent, 300);
     world.stands();
 }
 

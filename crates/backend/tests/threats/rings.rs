@@ -255,6 +255,14 @@ fn xsa_155_slots_rewritten_while_they_are_read() {
                 // nobody rewrites, are the end of any.
                 let turn = pause.fetch_add(1, SeqCst) + 1;
                 eventually("nobody writes", || (paused.load(SeqCst) == turn).then_some(()));
+                // The first signal is enough for the backend to see each slot: it asks for one at
+                // the next slot.
+                eventually("the backend saw each slot, or disabled the vif", || {
+                    answered += rings.tx_words().len();
+                    let asks = rings.tx.load(Index::ReqEvent) == rings.tx_prod.wrapping_add(1);
+                    let over = guest.backend_state() != Some(XenbusState::Connected);
+                    (asks || over || rings.tx_cons == rings.tx_prod).then_some(())
+                });
                 rings.put_tx(&[choices[0]; 4]);
                 guest.kick(rings.tx_event);
                 eventually("each slot is answered, or the vif disabled", || {
