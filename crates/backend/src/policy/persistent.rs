@@ -3,8 +3,13 @@
 //!
 //! A page that is seen for the first time takes grant copy. It is mapped when the turn is over,
 //! together with all others of that turn that are used alike: one run, one area of memory. While no
-//! mapping is left, a page takes grant copy. Pages that nobody asked for in a minute are unmapped,
-//! a few runs at a time.
+//! mapping is left, a page takes grant copy.
+//!
+//! Pages that nobody asked for in a minute are unmapped, a few runs at a time. The others of their run
+//! are mapped anew then. So a run of which more than half of the pages are in use is spared for
+//! another minute: an idle page is unmapped within three minutes. So is the first mapping of a page
+//! that was mapped again, to be written to. Clocks are read late, and looks take turns, so a minute
+//! is up to 85 seconds.
 
 use super::Grants;
 use super::quota::{QUEUE_AREAS, Quota, Reserved};
@@ -66,6 +71,8 @@ struct Run {
     id: u32,
     access: Access,
     grefs: Vec<GrantRef>,
+    /// Stamp of the look that found idle pages first, and left them.
+    spared: Option<u32>,
     // The fields are dropped in this order: pages are unmapped first, then no longer counted.
     _pages: SharedRun,
     reserved: Reserved,
@@ -136,7 +143,7 @@ impl Persistent {
             }
         }
         VifStats::add(&stats.mapped_pages, grefs.len() as u64);
-        self.runs.push_back(Run { id, access, grefs, _pages: pages, reserved });
+        self.runs.push_back(Run { id, access, grefs, spared: None, _pages: pages, reserved });
         true
     }
 
@@ -204,7 +211,7 @@ impl Persistent {
                 let _ = self.table.insert(gref, Mapping::new(page, access, id, used));
             }
         }
-        self.runs.push_back(Run { id, access, grefs, _pages: pages, reserved });
+        self.runs.push_back(Run { id, access, grefs, spared: None, _pages: pages, reserved });
     }
 
     fn next_run(&mut self) -> u32 {
@@ -213,15 +220,17 @@ impl Persistent {
     }
 
     /// Unmaps pages that nobody has asked for in [`KEPT`] seconds, of runs of which at most half of
-    /// the pages are in use.
+    /// the pages are in use, and of others once they were spared for as long.
     fn look(&mut self, stats: &VifStats) {
         self.sighted.paused = false;
         for _ in 0..RUNS_A_LOOK.min(self.runs.len()) {
-            let Some(run) = self.runs.pop_front() else { break };
+            let Some(mut run) = self.runs.pop_front() else { break };
             let now = self.table.stamp;
             let fresh = move |used: u32| now.saturating_sub(used) < KEPT;
             let in_use = self.found(&run).iter().filter(|&&(_, used)| fresh(used)).count();
-            if in_use * 2 > run.grefs.len() {
+            let since = (in_use < run.grefs.len()).then(|| run.spared.unwrap_or(now));
+            run.spared = since;
+            if in_use * 2 > run.grefs.len() && since.is_none_or(fresh) {
                 self.runs.push_back(run);
             } else {
                 let access = run.access;

@@ -264,6 +264,36 @@ fn a_gref_that_is_used_again_with_other_access() {
 }
 
 #[test]
+fn idle_pages_of_a_busy_run_are_unmapped_too() {
+    let rig = Rig::new();
+    let mut queue = Queue::new(&rig, 1000);
+    let pages = rig.pages(10, Access::ReadWrite);
+    // Three of ten pages are mapped a second time, to be written to. One is not used again.
+    queue.fetch(&pages.grefs);
+    queue.store(&pages.grefs[..3]);
+    let busy = &pages.grefs[..9];
+    assert_eq!(rig.counters().mapped, 13);
+    let second = |queue: &mut Queue| {
+        queue.passes(Duration::from_secs(1));
+        queue.fetch(busy);
+        rig.counters().mapped
+    };
+    // Most of the run is in use, so it is left alone for a while.
+    for _ in 0..60 {
+        assert_eq!(second(&mut queue), 13);
+    }
+    for _ in 60..180 {
+        second(&mut queue);
+    }
+    assert_eq!((rig.counters().mapped, queue.quota.used().pages), (9, 9));
+    assert_eq!(queue.stats().mapped_evicted, 4);
+    // A run of which all pages are in use is not mapped anew.
+    let before = rig.counters();
+    (0..600).for_each(|_| assert_eq!(second(&mut queue), 9));
+    assert_eq!(rig.counters().since(&before).grant_ops(), 0);
+}
+
+#[test]
 fn references_that_cannot_be_mapped_cost_their_guest_alone() {
     let rig = Rig::new();
     let mut queue = Queue::new(&rig, 100);
