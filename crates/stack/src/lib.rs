@@ -14,7 +14,8 @@
 //!   congestion control counts in segments. Each is as long as the other end accepts (`sizes`).
 //!
 //! Frames are copied out of the backend's reach once, before anything reads them. Only those copies
-//! are changed and judged. A frame that finds the ring full waits in order, and no other is made
+//! are changed and judged. smoltcp reads a header's fields several times, so a frame in a page that
+//! the backend can still write is never given to it. A frame that finds the ring full waits in order, and no other is made
 //! meanwhile: no frame is dropped for want of room.
 #![no_std]
 #![forbid(unsafe_code)]
