@@ -19,6 +19,7 @@ pub fn available(programs: &[&str]) -> bool {
         "ip" | "nstat" | "ss" => "iproute2",
         "ping" => "iputils-ping",
         "nft" => "nftables",
+        "dnsmasq" => "dnsmasq-base",
         _ => "of that name",
     };
     let programs = programs.iter().map(|name| Need::Program(name, package(name)));
