@@ -250,6 +250,20 @@ pub trait Port: PortControl + Any + Send {
         Ok(())
     }
 
+    /// Receives frames as [`Port::recv_burst`] does, into an arena to which nobody but this port
+    /// writes, from the first call to the last. A port whose frames are much alike may find the last
+    /// ones there, and write only what differs. The default receives anew.
+    ///
+    /// # Errors
+    /// The errors of [`Port::recv_burst`].
+    fn recv_own_burst(
+        &mut self,
+        arena: &mut [u8],
+        frames: &mut ArrayVec<FramePlace, BURST>,
+    ) -> Result<(), PortError> {
+        self.recv_burst(arena, frames)
+    }
+
     /// Returns the event that says that [`Port::recv`] has a frame.
     fn readiness(&self) -> Readiness<'_>;
 

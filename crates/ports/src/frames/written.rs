@@ -25,13 +25,15 @@ impl TestFrames {
         true
     }
 
-    /// Writes a frame into each room, which is as long as a frame.
-    pub(crate) fn fill<'a>(&mut self, rooms: impl Iterator<Item = &'a mut [u8]>) {
+    /// Writes a frame into each room, which is as long as a frame. The first `kept` rooms hold
+    /// frames of these already: there only the head is written.
+    pub(crate) fn fill<'a>(&mut self, rooms: impl Iterator<Item = &'a mut [u8]>, kept: usize) {
         let Self { pattern, tagged, stream, .. } = self;
-        for room in rooms {
-            let (at, frame) = (stream.flow, &mut room[..pattern.len()]);
+        for (number, room) in rooms.enumerate() {
+            let written = if number < kept { pattern.len().min(HEAD) } else { pattern.len() };
+            let (at, frame) = (stream.flow, &mut room[..written]);
             let sequence = stream.sequences[at];
-            write_frame(frame, &stream.heads[at], pattern, *tagged, sequence);
+            write_frame(frame, &stream.heads[at], &pattern[..written], *tagged, sequence);
             stream.sequences[at] = sequence + 1;
             stream.flow = if at + 1 == stream.sequences.len() { 0 } else { at + 1 };
             stream.made += 1;
@@ -49,7 +51,7 @@ impl TestFrames {
     }
 }
 
-/// Writes a frame that is as long as the pattern.
+/// Writes as much of a frame as the pattern has.
 #[inline]
 fn write_frame(
     frame: &mut [u8],

@@ -111,15 +111,23 @@ fn a_burst_has_the_frames_that_come_one_by_one() {
     {
         let (mut one, mut burst) =
             (generator(size, flows, Some(count)), generator(size, flows, Some(count)));
-        let mut arena = vec![0; 64 * size.next_multiple_of(64)];
+        let mut own = generator(size, flows, Some(count));
+        let arena = vec![0; 64 * size.next_multiple_of(64)];
+        let (mut arenas, mut other) = ([arena.clone(), arena.clone()], arena);
         let mut buf = vec![0; size];
         let mut got = 0;
         while !burst.finished() {
-            let mut frames = ArrayVec::new();
-            burst.recv_burst(&mut arena, &mut frames).unwrap();
-            for place in &frames {
+            let mut frames = [ArrayVec::new(), ArrayVec::new()];
+            burst.recv_burst(&mut arenas[0], &mut frames[0]).unwrap();
+            // Another arena in between has no frames yet.
+            let elsewhere = got == 64;
+            let arena = if elsewhere { &mut other } else { &mut arenas[1] };
+            own.recv_own_burst(arena, &mut frames[1]).unwrap();
+            assert_eq!(frames[0], frames[1]);
+            for place in &frames[0] {
                 assert_eq!(one.next_into(&mut buf), size);
-                assert_eq!(place.bytes(&arena), buf);
+                assert_eq!(place.bytes(&arenas[0]), buf);
+                assert_eq!(place.bytes(if elsewhere { &other } else { &arenas[1] }), buf);
                 got += 1;
             }
         }
