@@ -14,8 +14,10 @@ Each but `vector` and `prices` has an embedded host of its own: a host, a backen
 guests are processes that end with the bench. What is compared is measured in turns, in
 slices of at most 0.5 s, first forwards and then backwards (A B B A), with a look
 at the machine before and after each slice: two virtual processors wander, and a
-slice during which they did is dropped. Ratios are medians of the pairs of slices
-of one round; in brackets stands what 95 % of resampled medians lie within.
+slice during which they did is dropped. With the state of the machine stand the
+nanoseconds that a cache line takes from one processor to the other and back. Ratios
+are medians of the pairs of slices of one round; in brackets stands what 95 % of
+resampled medians lie within.
 
 Lists have commas between: --size 64,1496,65535. With --json comes one document in
 one line: bench, version, host, processors, state, and rows. What a field counts is

@@ -1,6 +1,6 @@
 //! Policies against each other on one point, in turns.
 
-use super::probe::{self, State};
+use super::probe::{self, Machine};
 use super::rig::{Direction, PATIENCE, Plan, Rig, Sample};
 use super::slices::{self, Series, Timing};
 use super::tally::Tally;
@@ -80,8 +80,8 @@ pub struct Total {
     pub tally: Tally,
     /// Number of slices.
     pub slices: usize,
-    /// State of the machine in these slices.
-    pub state: State,
+    /// The machine in these slices.
+    pub machine: Machine,
 }
 
 /// The rigs of a contest. A generator without a schedule is held still between its slices. A
@@ -185,15 +185,8 @@ impl Outcome {
     /// Returns the sum of the slices of one policy that count. If none of them was in the state
     /// that most slices were in, returns the sum of all, with [`State::Changed`].
     pub fn total(&self, subject: usize) -> Total {
-        let add = |state, tallies: Vec<&Tally>| Total {
-            slices: tallies.len(),
-            tally: Tally::sum(tallies.into_iter()),
-            state,
-        };
-        match self.series.kept(subject).count() {
-            0 => add(State::Changed, self.series.all(subject).collect()),
-            _ => add(self.series.state(), self.series.kept(subject).map(|(_, t)| t).collect()),
-        }
+        let (machine, tallies) = self.series.counted(subject);
+        Total { slices: tallies.len(), tally: Tally::sum(tallies.into_iter()), machine }
     }
 
     /// Returns an error if a policy moved no packet: a rate without packets means nothing.

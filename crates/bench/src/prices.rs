@@ -3,7 +3,7 @@
 
 use super::args::PricesArgs;
 use super::document::{self, Column, Document, Shown};
-use super::probe::{self, State};
+use super::probe::{self, Machine, State};
 use super::progress::Progress;
 use super::slices::Timing;
 use super::vector::measure::{Subject, measure};
@@ -32,8 +32,9 @@ struct Row {
     ns: f64,
     /// Host that the row was measured on: none.
     host: &'static str,
-    /// State of the machine.
-    state: State,
+    /// State of the machine, and the round trip of a cache line.
+    #[serde(flatten)]
+    machine: Machine,
     /// Number of slices.
     n: usize,
 }
@@ -44,7 +45,7 @@ impl document::Row for Row {
     }
 
     fn state(&self) -> State {
-        self.state
+        self.machine.state
     }
 }
 
@@ -53,7 +54,7 @@ const COLUMNS: [Column<Row>; 5] = {
     [
         Column::of("what", Always, |r| r.what.into()),
         Column::of("ns#", Always, |r| format!("{:.1}", r.ns)),
-        Column::of("state", Always, |r| r.state.as_str().into()),
+        Column::of("state ns", Always, |r| r.machine.words()),
         Column::of("n#", Always, |r| r.n.to_string()),
         Column::of("paid", Always, |r| r.paid.into()),
     ]
@@ -74,8 +75,8 @@ pub fn run(args: &PricesArgs) -> Result<(), CommandError> {
     let series = measure(&mut subjects, timing, &mut |part| progress.show(0, "prices", part))?;
     progress.done();
     let row = |(subject, (what, paid)): (usize, (&'static str, &'static str))| {
-        let (ns, state, n) = series.typical(subject);
-        Row { what, paid, ns, host: "none", state, n }
+        let (ns, machine, n) = series.typical(subject);
+        Row { what, paid, ns, host: "none", machine, n }
     };
     let rows: Vec<Row> = labels.into_iter().enumerate().map(row).collect();
     match args.json {

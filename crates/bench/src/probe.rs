@@ -53,6 +53,27 @@ impl State {
     }
 }
 
+/// The machine during a measurement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Machine {
+    /// Distance of the processors.
+    pub state: State,
+    /// Nanoseconds of a cache line's round trip between them: the best that a probe saw, and of
+    /// several probes their median. None if there is one processor only.
+    pub round_trip_ns: Option<u64>,
+}
+
+impl Machine {
+    /// Returns a machine of which the bench may use only one processor.
+    pub const SINGLE: Self = Self { state: State::Single, round_trip_ns: None };
+
+    /// Returns the state and the round trip, as tables print them.
+    pub fn words(self) -> String {
+        let name = self.state.as_str();
+        self.round_trip_ns.map_or_else(|| name.to_owned(), |ns| format!("{name} {ns}"))
+    }
+}
+
 /// Returns the processors that a bench may pin its ends to.
 pub fn processors() -> Vec<usize> {
     let Ok(set) = sched_getaffinity(None) else { return Vec::new() };
@@ -73,9 +94,9 @@ pub fn time_of(process: u32) -> Duration {
 #[repr(align(128))]
 struct Line(AtomicU64);
 
-/// Passes a cache line between the first two processors for `span`. Returns their state.
-pub fn state(span: Duration) -> State {
-    let &[here, there, ..] = &processors()[..] else { return State::Single };
+/// Passes a cache line between the first two processors for `span`.
+pub fn look(span: Duration) -> Machine {
+    let &[here, there, ..] = &processors()[..] else { return Machine::SINGLE };
     let line = Line(AtomicU64::new(0));
     let stop = AtomicBool::new(false);
     let round_trip = std::thread::scope(|scope| {
@@ -129,7 +150,8 @@ pub fn state(span: Duration) -> State {
         stop.store(true, Ordering::Relaxed);
         round_trip
     });
-    State::of(round_trip, || share_a_core(here, there))
+    let state = State::of(round_trip, || share_a_core(here, there));
+    Machine { state, round_trip_ns: (round_trip < u64::MAX).then_some(round_trip) }
 }
 
 /// Steps of one piece of work, which takes about 100 us.
@@ -217,7 +239,9 @@ mod tests {
     /// The probe ends, and with two processors it finds a state other than single.
     #[test]
     fn the_probe_ends_and_says_something() {
-        let single = state(Duration::from_millis(20)) == State::Single;
+        let found = look(Duration::from_millis(20));
+        let single = found.state == State::Single;
         assert_eq!(single, processors().len() < 2);
+        assert!(!single || found == Machine::SINGLE);
     }
 }

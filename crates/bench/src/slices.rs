@@ -1,7 +1,7 @@
 //! Slices of a comparison. The subjects are measured in turns, a slice each, and only slices of one
 //! state of the machine are put together.
 
-use super::probe::{self, State};
+use super::probe::{self, Machine, State};
 use super::stats::median;
 use grantway_command::error::CommandError;
 use std::time::Duration;
@@ -83,29 +83,31 @@ pub fn in_turns<T>(
     progress(0.0);
     let mut series = Series::new();
     let whole = (timing.rounds * subjects + 1) as f64;
-    let mut before = probe::state(timing.probe());
+    let mut before = probe::look(timing.probe());
     let turns = (0..timing.rounds)
         .flat_map(|round| order(round, subjects).into_iter().map(move |subject| (round, subject)));
     for (done, (round, subject)) in turns.enumerate() {
         progress((done + 1) as f64 / whole);
         let found = slice(subject)?;
-        let after = probe::state(timing.probe());
-        series.add(subject, round, state(before, after), found);
+        let after = probe::look(timing.probe());
+        series.add(subject, round, between(before, after), found);
         before = after;
     }
     Ok(series)
 }
 
-/// Returns the state of a slice, from the probes before and after it.
-pub fn state(before: State, after: State) -> State {
-    if before == after { before } else { State::Changed }
+/// Returns the machine during a slice, from the probes before and after it.
+pub fn between(before: Machine, after: Machine) -> Machine {
+    let state = if before.state == after.state { before.state } else { State::Changed };
+    let mean = |(one, other): (u64, u64)| one.midpoint(other);
+    Machine { state, round_trip_ns: before.round_trip_ns.zip(after.round_trip_ns).map(mean) }
 }
 
 #[derive(Debug)]
 struct Slice<T> {
     subject: usize,
     round: usize,
-    state: State,
+    machine: Machine,
     found: T,
 }
 
@@ -122,29 +124,48 @@ impl<T> Series<T> {
     }
 
     /// Adds a slice.
-    pub fn add(&mut self, subject: usize, round: usize, state: State, found: T) {
-        self.slices.push(Slice { subject, round, state, found });
+    pub fn add(&mut self, subject: usize, round: usize, machine: Machine, found: T) {
+        self.slices.push(Slice { subject, round, machine, found });
     }
 
     /// Returns the state that most slices were in. Returns [`State::Changed`] only if the state
     /// changed in every slice; then the figures are worth little.
     pub fn state(&self) -> State {
-        let count = |state| self.slices.iter().filter(|slice| slice.state == state).count();
-        let stable = self.slices.iter().map(|slice| slice.state).filter(|&s| s != State::Changed);
+        let states = || self.slices.iter().map(|slice| slice.machine.state);
+        let count = |state| states().filter(|&other| other == state).count();
+        let stable = states().filter(|&state| state != State::Changed);
         stable.max_by_key(|&state| (count(state), state)).unwrap_or(State::Changed)
     }
 
     /// Iterates over the slices of a subject that are in that state: the round and the result of
     /// each.
     pub fn kept(&self, subject: usize) -> impl Iterator<Item = (usize, &T)> {
-        let state = self.state();
-        let kept = move |slice: &&Slice<T>| slice.subject == subject && slice.state == state;
-        self.slices.iter().filter(kept).map(|slice| (slice.round, &slice.found))
+        self.kept_slices(subject).map(|slice| (slice.round, &slice.found))
     }
 
-    /// Iterates over the results of all slices of a subject.
-    pub fn all(&self, subject: usize) -> impl Iterator<Item = &T> {
-        self.slices.iter().filter(move |slice| slice.subject == subject).map(|slice| &slice.found)
+    fn kept_slices(&self, subject: usize) -> impl Iterator<Item = &Slice<T>> {
+        let state = self.state();
+        self.slices_of(subject).filter(move |slice| slice.machine.state == state)
+    }
+
+    fn slices_of(&self, subject: usize) -> impl Iterator<Item = &Slice<T>> {
+        self.slices.iter().filter(move |slice| slice.subject == subject)
+    }
+
+    /// Returns the results of a subject that count, and the machine then. They are of the state
+    /// that most slices were in. If none of its slices was in that state, they are all of them, with
+    /// [`State::Changed`].
+    pub fn counted(&self, subject: usize) -> (Machine, Vec<&T>) {
+        let mut slices: Vec<_> = self.kept_slices(subject).collect();
+        let mut state = self.state();
+        if slices.is_empty() {
+            (slices, state) = (self.slices_of(subject).collect(), State::Changed);
+        }
+        let trips: Vec<f64> =
+            slices.iter().filter_map(|slice| Some(slice.machine.round_trip_ns? as f64)).collect();
+        let round_trip_ns = median(&trips).map(|ns| ns.round() as u64);
+        let found = slices.into_iter().map(|slice| &slice.found).collect();
+        (Machine { state, round_trip_ns }, found)
     }
 
     /// Returns the ratios of a subject to another, one for each round of which both slices were
@@ -169,15 +190,11 @@ impl<T> Series<T> {
 }
 
 impl Series<f64> {
-    /// Returns the median of a subject's results, the state of the machine, and the number of
-    /// slices. If none of the slices is in the common state, all of them are used.
-    pub fn typical(&self, subject: usize) -> (f64, State, usize) {
-        let kept: Vec<f64> = self.kept(subject).map(|(_, &found)| found).collect();
-        let (kept, state) = match kept.is_empty() {
-            true => (self.all(subject).copied().collect(), State::Changed),
-            false => (kept, self.state()),
-        };
-        (median(&kept).unwrap_or(0.0), state, kept.len())
+    /// Returns the median of a subject's results that count, the machine, and their number.
+    pub fn typical(&self, subject: usize) -> (f64, Machine, usize) {
+        let (machine, found) = self.counted(subject);
+        let found: Vec<f64> = found.into_iter().copied().collect();
+        (median(&found).unwrap_or(0.0), machine, found.len())
     }
 }
 
@@ -185,6 +202,10 @@ impl Series<f64> {
 mod tests {
     use super::*;
     use State::{Changed, Far, Near};
+
+    fn at(state: State) -> Machine {
+        Machine { state, round_trip_ns: Some(100) }
+    }
 
     #[test]
     fn slices_are_short_enough_and_as_many_as_asked_for() {
@@ -213,39 +234,43 @@ mod tests {
 
     #[test]
     fn a_slice_whose_state_changed_is_dropped_with_its_pair() {
-        assert_eq!((state(Near, Near), state(Near, Far)), (Near, Changed));
+        assert_eq!(
+            (between(at(Near), at(Near)), between(at(Near), at(Far))),
+            (at(Near), at(Changed))
+        );
         let mut series = Series::new();
         let rounds = [(Near, Near), (Near, Changed), (Far, Far), (Near, Near)];
         for (round, (first, second)) in rounds.into_iter().enumerate() {
-            series.add(0, round, first, 1.0 + round as f64);
-            series.add(1, round, second, 10.0 * (1.0 + round as f64));
+            series.add(0, round, at(first), 1.0 + round as f64);
+            series.add(1, round, at(second), 10.0 * (1.0 + round as f64));
         }
         assert_eq!(series.state(), Near);
         let kept: Vec<_> = series.kept(1).map(|(round, &found)| (round, found)).collect();
         assert_eq!(kept, [(0, 10.0), (3, 40.0)]);
-        assert_eq!((series.all(0).count(), series.all(1).count()), (4, 4));
         assert_eq!(series.ratios(1, 0, |&rate| rate), [10.0, 10.0]);
     }
 
     #[test]
     fn slices_that_changed_are_used_only_where_there_are_no_others() {
         let mut series = Series::new();
-        series.add(0, 0, Changed, 2.0);
-        series.add(1, 0, Changed, 3.0);
+        series.add(0, 0, at(Changed), 2.0);
+        series.add(1, 0, at(Changed), 3.0);
         assert_eq!((series.state(), series.kept(0).count()), (Changed, 1));
         for round in 1..4 {
-            series.add(0, round, Changed, 2.0);
+            series.add(0, round, at(Changed), 2.0);
         }
-        series.add(0, 4, Far, 5.0);
+        series.add(0, 4, at(Far), 5.0);
         assert_eq!((series.state(), series.kept(0).count()), (Far, 1));
+        assert_eq!(series.counted(0), (at(Far), vec![&5.0]));
+        assert_eq!(series.counted(1), (at(Changed), vec![&3.0]));
         assert!(series.ratios(1, 0, |&rate| rate).is_empty());
     }
 
     #[test]
     fn a_rate_of_nothing_makes_no_ratio() {
         let mut series = Series::new();
-        series.add(0, 0, Near, 0.0);
-        series.add(1, 0, Near, 5.0);
+        series.add(0, 0, at(Near), 0.0);
+        series.add(1, 0, at(Near), 5.0);
         assert!(series.ratios(1, 0, |&rate| rate).is_empty());
     }
 }

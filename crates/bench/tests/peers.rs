@@ -113,9 +113,10 @@ fn the_kernels_links_take_their_namespaces_with_them() {
     // A run that was killed may have left its namespaces.
     let before = namespaces();
     let rows = rows(&["--peer", "veth,tap", "--direction", "rx", "--size", "256", "--burst", "32"]);
-    assert_eq!(rows.len(), 3, "{rows:?}");
-    check(&rows[1], "testpmd, AF_PACKET", ["iface=gwb1", "iface=gwf1"]);
-    check(&rows[2], "testpmd, TAP-bridge-TAP", ["txonly", "rxonly"]);
+    assert_eq!(rows.len(), 4, "{rows:?}");
+    check(&rows[1], "grantway, lending API", ["generator", "--api lend"]);
+    check(&rows[2], "testpmd, AF_PACKET", ["iface=gwb1", "iface=gwf1"]);
+    check(&rows[3], "testpmd, net_tap, bridge", ["txonly", "rxonly"]);
     assert_eq!(namespaces(), before);
 }
 

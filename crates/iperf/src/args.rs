@@ -66,6 +66,11 @@ pub struct EndArgs {
     /// Take no offload of the backend's: checksums and segments are made here.
     #[arg(long)]
     pub no_offloads: bool,
+    /// Copy what is sent out of a buffer of this program, and what comes into one, as a program
+    /// with data of its own does. Otherwise sockets' buffers are sent as they are, and what comes is
+    /// not read.
+    #[arg(long, conflicts_with = "udp")]
+    pub copies: bool,
     /// The way to wait, as for `grantway backend`.
     #[arg(long, value_enum)]
     pub mode: Option<WaitModeArg>,

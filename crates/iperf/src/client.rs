@@ -79,6 +79,7 @@ pub fn run(args: &ClientArgs) -> Result<(), CommandError> {
     });
     let mut client = Client {
         streams: streams.collect(),
+        data: args.end.copies.then(|| pattern(len as usize)),
         test,
         server,
         json: args.end.json,
@@ -102,8 +103,12 @@ fn left(amount: Amount, sent: u64, passed: Duration) -> (u64, Option<Duration>) 
 
 /// Makes a socket whose send buffer is filled here, once: all data that it sends is this pattern.
 fn caller(window: usize) -> tcp::Socket<'static> {
-    let pattern = (b'0'..=b'9').cycle().take(window).collect::<Vec<u8>>();
-    tcp_socket(4096, tcp::SocketBuffer::new(pattern), limit().into())
+    tcp_socket(4096, tcp::SocketBuffer::new(pattern(window)), limit().into())
+}
+
+/// Returns the data that iperf sends.
+fn pattern(len: usize) -> Vec<u8> {
+    (b'0'..=b'9').cycle().take(len).collect()
 }
 
 fn udp_socket(len: usize) -> udp::Socket<'static> {
@@ -116,6 +121,8 @@ fn udp_socket(len: usize) -> udp::Socket<'static> {
 
 struct Client {
     streams: Vec<Stream>,
+    /// Data of a write, if it is to be copied to the socket.
+    data: Option<Vec<u8>>,
     test: Test,
     server: IpEndpoint,
     json: bool,
@@ -185,7 +192,8 @@ impl End for Client {
                 }
                 false => {
                     let socket = stack.sockets().get_mut(stream.handle);
-                    stream.bytes(socket, &self.test, self.server, (passed, waited))?
+                    let with = (&self.test, self.data.as_deref());
+                    stream.bytes(socket, with, self.server, (passed, waited))?
                 }
             };
             moved |= did;
@@ -265,13 +273,13 @@ impl Client {
 }
 
 impl Stream {
-    /// Writes as much as there is room for. Returns true if anything was done, and the time until
-    /// there is more to do. `passed` is the time since the first stream had its server, and
+    /// Writes as much as there is room for, of this data if there is some. Returns true if anything
+    /// was done, and the time until there is more to do. `passed` is the time since the first stream had its server, and
     /// `waited` since the vif was connected.
     fn bytes(
         &mut self,
         socket: &mut tcp::Socket<'_>,
-        test: &Test,
+        (test, data): (&Test, Option<&[u8]>),
         server: IpEndpoint,
         (passed, waited): (Duration, Duration),
     ) -> Result<(bool, Option<Duration>), CommandError> {
@@ -306,9 +314,12 @@ impl Stream {
                     self.state = State::Ending { since: passed, datagrams: 0, asked: 0 };
                     return Ok((true, None));
                 }
-                // The buffer's bytes are the pattern already, so nothing is copied.
                 let most = most.min(test.len.into()) as usize;
-                let wrote = socket.send(|room| (room.len().min(most), room.len().min(most)));
+                let wrote = match data.and_then(|data| data.get(..most)) {
+                    Some(data) => socket.send_slice(data),
+                    // The buffer's bytes are the pattern already, so nothing is copied.
+                    None => socket.send(|room| (room.len().min(most), room.len().min(most))),
+                };
                 self.sent += wrote.unwrap_or(0) as u64;
                 Ok((wrote.is_ok_and(|wrote| wrote > 0), due))
             }

@@ -18,6 +18,8 @@ use std::time::Duration;
 const CONNECTIONS: usize = 16;
 /// Bytes that a connection may send before they are read.
 const WINDOW: usize = 1 << 20;
+/// Bytes of the buffer that data is copied to.
+const ROOM: usize = 128 * 1024;
 /// Most senders of UDP at once.
 const SENDERS: usize = 64;
 /// Datagrams, and below them bytes of datagrams, that may wait to be read.
@@ -47,7 +49,8 @@ pub fn run(args: &ServerArgs) -> Result<(), CommandError> {
     };
     let teller = Teller { json: args.end.json, interval: args.end.interval, streams: 0, ended: 0 };
     let port = args.end.port;
-    guest.run(&mut Server { receiver, teller, port, tests: args.tests, wall: wall() })
+    let room = args.end.copies.then(|| vec![0; ROOM]);
+    guest.run(&mut Server { receiver, room, teller, port, tests: args.tests, wall: wall() })
 }
 
 fn listener() -> tcp::Socket<'static> {
@@ -65,6 +68,8 @@ fn udp_socket(port: u16) -> Result<udp::Socket<'static>, CommandError> {
 
 struct Server {
     receiver: Receiver,
+    /// Buffer of the program that data is copied to, if it is to be.
+    room: Option<Vec<u8>>,
     teller: Teller,
     port: u16,
     /// Number of tests after which to end.
@@ -196,9 +201,11 @@ impl End for Server {
     }
 
     fn turn(&mut self, stack: &mut Stack, now: Duration) -> Result<Turn, CommandError> {
-        let Self { receiver, teller, port, tests, wall } = self;
+        let Self { receiver, room, teller, port, tests, wall } = self;
         let (moved, next) = match receiver {
-            Receiver::Tcp(slots) => receive(stack, slots, *port, teller, now)?,
+            Receiver::Tcp(slots) => {
+                receive(stack, slots, room.as_deref_mut(), (*port, now), teller)?
+            }
             Receiver::Udp { handle, senders } => {
                 take(stack.sockets().get_mut(*handle), senders, teller, (now, wall()))?
             }
@@ -238,13 +245,14 @@ fn listen(socket: &mut tcp::Socket<'_>, port: u16) -> Result<(), CommandError> {
     socket.listen(port).map_err(|e| CommandError::Failed(format!("port {port}: {e}")))
 }
 
-/// Reads what connections sent. Returns true if anything came, and the time until something is due.
+/// Reads what connections sent, into `room` if there is some. Returns true if anything came, and the
+/// time until something is due.
 fn receive(
     stack: &mut Stack,
     slots: &mut [Slot],
-    port: u16,
+    mut room: Option<&mut [u8]>,
+    (port, now): (u16, Duration),
     teller: &mut Teller,
-    now: Duration,
 ) -> Result<(bool, Option<Duration>), CommandError> {
     let (mut moved, mut next) = (false, None);
     for Slot { handle, test } in slots {
@@ -252,10 +260,14 @@ fn receive(
         let begins = test.is_none() && socket.may_recv();
         if let Some(peer) = socket.remote_endpoint().filter(|_| begins || socket.can_recv()) {
             let test = test.get_or_insert_with(|| teller.begin(peer, now));
-            // Read twice, since the bytes may lie at both ends of the buffer.
-            for _ in 0..2 {
-                let read = socket.recv(|bytes| (bytes.len(), bytes.len()));
-                test.bytes += read.unwrap_or(0) as u64;
+            match room.as_deref_mut() {
+                // The rest is read in the next turn.
+                Some(room) => test.bytes += socket.recv_slice(room).unwrap_or(0) as u64,
+                // Read twice, since the bytes may lie at both ends of the buffer.
+                None => (0..2).for_each(|_| {
+                    let read = socket.recv(|bytes| (bytes.len(), bytes.len()));
+                    test.bytes += read.unwrap_or(0) as u64;
+                }),
             }
             moved = true;
         }

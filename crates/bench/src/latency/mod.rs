@@ -8,7 +8,7 @@ mod page;
 use super::args::LatencyArgs;
 use super::contest::{self, Outcome, Point};
 use super::document::{self, Column, Document, Shown};
-use super::probe::State;
+use super::probe::{Machine, State};
 use super::progress::Progress;
 use super::rig::Direction;
 use super::slices::Timing;
@@ -56,8 +56,9 @@ pub struct Row {
     pub wakeups_per_second: f64,
     /// Host that the row was measured on.
     pub host: String,
-    /// State of the machine.
-    pub state: State,
+    /// State of the machine, and the round trip of a cache line.
+    #[serde(flatten)]
+    pub machine: Machine,
     /// Number of slices that the figures are from.
     pub n: usize,
 }
@@ -68,7 +69,7 @@ impl document::Row for Row {
     }
 
     fn state(&self) -> State {
-        self.state
+        self.machine.state
     }
 }
 
@@ -98,7 +99,7 @@ impl Row {
             curve: curve(&histogram),
             wakeups_per_second: total.tally.of_all(|end| end.wakeups) as f64 / total.tally.seconds,
             host: outcome.host.clone(),
-            state: total.state,
+            machine: total.machine,
             n: total.slices,
         })
     }
@@ -155,7 +156,7 @@ const COLUMNS: [Column<Row>; 15] = {
         Column::of("timed#", Always, |r| r.timed.to_string()),
         Column::of("lost#", Always, |r| r.lost.to_string()),
         Column::of("wake-ups/s#", Always, |r| format!("{:.0}", r.wakeups_per_second)),
-        Column::of("state", Always, |r| r.state.as_str().into()),
+        Column::of("state ns", Always, |r| r.machine.words()),
         Column::of("n#", Always, |r| r.n.to_string()),
     ]
 };

@@ -8,7 +8,7 @@ mod page;
 use super::args::{List, PacketsArgs};
 use super::contest::{self, Outcome, Point};
 use super::document::{self, Column, Document, Shown};
-use super::probe::State;
+use super::probe::{Machine, State};
 use super::progress::Progress;
 use super::rig::Direction;
 use super::slices::Timing;
@@ -89,8 +89,9 @@ pub struct Row {
     pub wakeups_per_second: f64,
     /// Host that the row was measured on.
     pub host: String,
-    /// State of the machine.
-    pub state: State,
+    /// State of the machine, and the round trip of a cache line.
+    #[serde(flatten)]
+    pub machine: Machine,
     /// Number of slices that the figures are from.
     pub n: usize,
 }
@@ -101,7 +102,7 @@ impl document::Row for Row {
     }
 
     fn state(&self) -> State {
-        self.state
+        self.machine.state
     }
 }
 
@@ -147,7 +148,7 @@ impl Row {
             wakeups_per_packet: tally.per_packet(|end| end.wakeups),
             wakeups_per_second: tally.of_all(|end| end.wakeups) as f64 / tally.seconds,
             host: outcome.host.clone(),
-            state: total.state,
+            machine: total.machine,
             n: total.slices,
         }
     }
@@ -182,7 +183,7 @@ const COLUMNS: [Column<Row>; 22] = {
             None => String::new(),
         }),
         Column::of("PPN#", Always, |r| r.ppn.map_or("-".into(), |ppn| format!("{ppn:.1}"))),
-        Column::of("state", Always, |r| r.state.as_str().into()),
+        Column::of("state ns", Always, |r| r.machine.words()),
         Column::of("n#", Always, |r| r.n.to_string()),
     ]
 };

@@ -19,12 +19,16 @@ const SIZE_MAX: u64 = 1514;
   vhost-split   net_vhost behind, net_virtio_user in the guest's place, split ring
   vhost-packed  the same with a packed ring
   veth          AF_PACKET on both ends of a veth; needs root
-  tap           two TAPs and a bridge of the kernel's; needs root
+  tap           two TAPs, by DPDK's net_tap, and a bridge of the kernel's; needs root
 All have two processes, each pinned to a processor, one queue of 256 slots, and
 copy; none has hugepages. In Grantway's place are a backend and a frontend that
-stage, with a generator that copies each frame into them, or, by the lending API
-(tx), makes it there, and a port that counts what arrives and forgets it, as testpmd
-does. Everybody measured is tried with each
+stage, with a generator and a port that counts what arrives and forgets it, as
+testpmd's are. By the copying API the guest's frames lie ready in a buffer each, of
+which only the head is written anew (tx), and what comes is copied out (rx). By the
+lending API frames are made where the backend reads them, and what comes is forgotten
+where it lies; virtio's receiver does that, and memif's copies. The backend's
+generator (rx) writes whole frames, which is one pass more over the bytes than
+testpmd's. Everybody measured is tried with each
 burst of the list first, and has the best. Who is not measured is held still.
 
 A round trip has one packet under way, which both ends send back at once, and its

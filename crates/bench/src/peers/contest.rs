@@ -1,7 +1,7 @@
 //! Grantway and its peers on one point, in turns.
 
 use super::link::{Link, Pair};
-use crate::probe::{self, State};
+use crate::probe;
 use crate::rig::{Direction, PATIENCE, Plan, Rig};
 use crate::slices::{self, Series, Timing};
 use crate::stats::median;
@@ -61,12 +61,12 @@ impl Point {
         format!("{}, {} bytes", self.direction.words(), self.size)
     }
 
-    /// Returns the APIs of Grantway that are measured. Lending is measured only for transmit: a
-    /// generator makes the frames in the guest, and only their receiver looks at them.
+    /// Returns the APIs of Grantway that are measured. One way a guest makes frames where they are
+    /// sent from, and forgets them where they came. What goes round is copied by the guest.
     pub fn apis(&self) -> &'static [Api] {
         match self.direction {
-            Direction::Tx => &[Api::Copy, Api::Lend],
-            _ => &[Api::Copy],
+            Direction::RoundTrip => &[Api::Copy],
+            _ => &[Api::Copy, Api::Lend],
         }
     }
 
@@ -271,18 +271,6 @@ pub struct Outcome {
     pub standings: Vec<Standing>,
 }
 
-impl Outcome {
-    /// Returns the slices of one contender that count, and their state. If none of its slices was
-    /// in the state that most slices were in, returns all, with [`State::Changed`].
-    pub fn kept(&self, subject: usize) -> (State, Vec<&Found>) {
-        let kept: Vec<_> = self.series.kept(subject).map(|(_, found)| found).collect();
-        match kept.is_empty() {
-            true => (State::Changed, self.series.all(subject).collect()),
-            false => (self.series.state(), kept),
-        }
-    }
-}
-
 /// Measures all contenders on one point. Calls `progress` with the part that is done, from 0 to 1.
 ///
 /// # Errors
@@ -307,21 +295,22 @@ pub fn run(
     }
     // Then all are measured in turns, with a probe of the machine after each slice.
     let mut series = Series::new();
-    let mut before = probe::state(timing.probe());
+    let mut before = probe::look(timing.probe());
     for round in 0..timing.rounds {
         progress((round + 1) as f64 / (timing.rounds + 1) as f64);
         for subject in slices::order(round, sides.len()) {
             watch.check()?;
             let found = sides[subject].slice(timing.slice, watch)?;
-            let after = probe::state(timing.probe());
-            series.add(subject, round, slices::state(before, after), found);
+            let after = probe::look(timing.probe());
+            series.add(subject, round, slices::between(before, after), found);
             before = after;
         }
     }
     progress(1.0);
     let outcome = Outcome { series, standings };
     // A rate without packets means nothing.
-    let silent = |&(subject, _): &_| outcome.kept(subject).1.iter().all(|found| found.rate == 0.0);
+    let silent =
+        |&(subject, _): &_| outcome.series.counted(subject).1.iter().all(|found| found.rate == 0.0);
     match contenders.iter().enumerate().find(silent) {
         None => Ok(outcome),
         Some((_, who)) => Err(CommandError::Failed(format!(

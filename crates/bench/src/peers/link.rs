@@ -56,7 +56,7 @@ impl Link {
             Self::VhostSplit => "testpmd, vhost split",
             Self::VhostPacked => "testpmd, vhost packed",
             Self::Veth => "testpmd, AF_PACKET",
-            Self::Tap => "testpmd, TAP-bridge-TAP",
+            Self::Tap => "testpmd, net_tap, bridge",
         }
     }
 

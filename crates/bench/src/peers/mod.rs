@@ -12,7 +12,7 @@ mod testpmd;
 
 use super::document::{self, Column, Document, Shown};
 use super::latency::{histogram, time};
-use super::probe::{State, processors};
+use super::probe::{Machine, State, processors};
 use super::progress::Progress;
 use super::rig::Direction;
 use super::slices::Timing;
@@ -58,8 +58,9 @@ pub struct Row {
     pub commands: [String; 2],
     /// Host that the row was measured on: `embedded`, or `linux` for a peer, which needs no Xen.
     pub host: String,
-    /// State of the machine.
-    pub state: State,
+    /// State of the machine, and the round trip of a cache line.
+    #[serde(flatten)]
+    pub machine: Machine,
     /// Number of slices that the figures are from.
     pub n: usize,
 }
@@ -79,7 +80,7 @@ impl document::Row for Row {
     }
 
     fn state(&self) -> State {
-        self.state
+        self.machine.state
     }
 }
 
@@ -90,7 +91,7 @@ impl Row {
         subject: usize,
         outcome: &Outcome,
     ) -> Result<Self, CommandError> {
-        let (state, kept) = outcome.kept(subject);
+        let (machine, kept) = outcome.series.counted(subject);
         let rates: Vec<f64> = kept.iter().map(|found| found.rate / 1e6).collect();
         let who = contenders.get(subject).copied().map_or("", Contender::words);
         let (Some(mpps), Some(standing)) = (Ratio::of(&rates), outcome.standings.get(subject))
@@ -120,7 +121,7 @@ impl Row {
             ratios: ratios(contenders, subject, outcome),
             commands: standing.commands.clone(),
             host: standing.host.clone(),
-            state,
+            machine,
             n: kept.len(),
         })
     }
@@ -160,7 +161,7 @@ const COLUMNS: [Column<Row>; 15] = {
         Column::of("CPUs#", Always, |r| format!("{:.2}", r.processors)),
         Column::of("ratio#", Filled, |r| r.ratio(0)),
         Column::of("lending#", Filled, |r| r.ratio(1)),
-        Column::of("state", Always, |r| r.state.as_str().into()),
+        Column::of("state ns", Always, |r| r.machine.words()),
         Column::of("n#", Always, |r| r.n.to_string()),
     ]
 };

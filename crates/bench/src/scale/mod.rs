@@ -9,7 +9,7 @@ pub mod guests;
 mod rig;
 
 use super::document::{self, Column, Document, Shown};
-use super::probe::{self, State};
+use super::probe::{self, Machine, State};
 use super::progress::Progress;
 use super::slices::{self, Timing};
 use super::stats::Ratio;
@@ -57,8 +57,9 @@ struct Row {
     ratio: Option<Ratio>,
     /// Host that the row was measured on.
     host: String,
-    /// State of the machine.
-    state: State,
+    /// State of the machine, and the round trip of a cache line.
+    #[serde(flatten)]
+    machine: Machine,
     /// Number of slices that the figures are from.
     n: usize,
 }
@@ -69,7 +70,7 @@ impl document::Row for Row {
     }
 
     fn state(&self) -> State {
-        self.state
+        self.machine.state
     }
 }
 
@@ -89,7 +90,7 @@ const COLUMNS: [Column<Row>; 15] = {
         Column::of("reference#", Always, |r| r.reference_vifs.to_string()),
         Column::of("its Mpps#", Always, |r| format!("{:.3}", r.reference_mpps)),
         Column::of("ratio#", Always, |r| r.ratio.map_or("-".into(), |ratio| ratio.text())),
-        Column::of("state", Always, |r| r.state.as_str().into()),
+        Column::of("state ns", Always, |r| r.machine.words()),
         Column::of("n#", Always, |r| r.n.to_string()),
     ]
 };
@@ -180,7 +181,7 @@ fn row(
     let series = slices::in_turns(rigs.len(), timing, progress, |subject| {
         rigs[subject].slice(timing.slice)
     })?;
-    let [(rate, state, n), (reference_rate, ..)] = [0, 1].map(|subject| series.typical(subject));
+    let [(rate, machine, n), (reference_rate, ..)] = [0, 1].map(|subject| series.typical(subject));
     let each = |bytes: u64| bytes / u64::from(plan.vifs);
     Ok(Row {
         vifs: plan.vifs,
@@ -197,7 +198,7 @@ fn row(
         reference_mpps: reference_rate / 1e6,
         ratio: Ratio::of(&series.ratios(0, 1, |&rate| rate)),
         host: cost.host,
-        state,
+        machine,
         n,
     })
 }

@@ -9,7 +9,7 @@ use super::contest::{self, Point};
 use super::document::{self, Column, Document, Shown};
 use super::packets;
 use super::papers::{self, Entry, Unit};
-use super::probe::State;
+use super::probe::{Machine, State};
 use super::progress::Progress;
 use super::rig::Direction;
 use super::slices::Timing;
@@ -72,8 +72,9 @@ pub struct Row {
     pub burst: u32,
     /// Host that our figures were measured on.
     pub host: String,
-    /// State of the machine.
-    pub state: State,
+    /// State of the machine, and the round trip of a cache line.
+    #[serde(flatten)]
+    pub machine: Machine,
     /// Number of slices that our figures `after` are from.
     pub n: usize,
 }
@@ -84,7 +85,7 @@ impl document::Row for Row {
     }
 
     fn state(&self) -> State {
-        self.state
+        self.machine.state
     }
 }
 
@@ -117,7 +118,7 @@ impl Row {
             wire_10g_mpps: papers::wire_pps(10.0, entry.size) / 1e6,
             burst: after.burst,
             host: after.host.clone(),
-            state: after.state,
+            machine: after.machine,
             n: after.n,
         }
     }
@@ -154,7 +155,7 @@ const COLUMNS: [Column<Row>; 15] = {
             (Unit::Mpps, "004") => format!("{:.0} %", 100.0 * r.after.value / r.wire_10g_mpps),
             _ => String::new(),
         }),
-        Column::of("state", Always, |r| r.state.as_str().into()),
+        Column::of("state ns", Always, |r| r.machine.words()),
         Column::of("n#", Always, |r| r.n.to_string()),
     ]
 };

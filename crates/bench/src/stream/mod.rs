@@ -8,7 +8,7 @@ pub mod link;
 mod page;
 
 use super::document::{self, Column, Document, Shown};
-use super::probe::{self, State};
+use super::probe::{self, Machine, State};
 use super::progress::Progress;
 use super::rig::Direction;
 use super::slices::{self, Series};
@@ -65,8 +65,9 @@ pub struct Row {
     pub wakeups_per_packet: f64,
     /// Host that the row was measured on.
     pub host: String,
-    /// State of the machine.
-    pub state: State,
+    /// State of the machine, and the round trip of a cache line.
+    #[serde(flatten)]
+    pub machine: Machine,
     /// Number of slices of one second that the figures are from.
     pub n: usize,
 }
@@ -77,7 +78,7 @@ impl document::Row for Row {
     }
 
     fn state(&self) -> State {
-        self.state
+        self.machine.state
     }
 }
 
@@ -100,7 +101,7 @@ const COLUMNS: [Column<Row>; 17] = {
         Column::of("B copied#", Always, |r| format!("{:.0}", r.copied_bytes_per_packet)),
         Column::of("notifies#", Always, |r| format!("{:.4}", r.notifies_per_packet)),
         Column::of("wake-ups#", Always, |r| format!("{:.4}", r.wakeups_per_packet)),
-        Column::of("state", Always, |r| r.state.as_str().into()),
+        Column::of("state ns", Always, |r| r.machine.words()),
         Column::of("n#", Always, |r| r.n.to_string()),
     ]
 };
@@ -159,14 +160,14 @@ fn measure(
     for (number, direction) in [Direction::Tx, Direction::Rx].into_iter().enumerate() {
         let what = format!("{}, queues: {queues}", direction.words());
         let mut series = Series::new();
-        let mut before = probe::state(PROBE);
+        let mut before = probe::look(PROBE);
         for round in 0..seconds as usize {
             progress.show(done + number, &what, round as f64 / f64::from(seconds));
             for subject in slices::order(round, links.len()) {
                 let Some(link) = links.get_mut(subject) else { continue };
                 let transfer = link.second(direction, watch)?;
-                let after = probe::state(PROBE);
-                series.add(subject, round, slices::state(before, after), transfer);
+                let after = probe::look(PROBE);
+                series.add(subject, round, slices::between(before, after), transfer);
                 before = after;
             }
         }
@@ -187,12 +188,7 @@ fn row(
     link: &Link,
     series: &Series<Transfer>,
 ) -> Option<Row> {
-    let kept: Vec<&Transfer> = series.kept(subject).map(|(_, transfer)| transfer).collect();
-    // If no slice was in the state that most slices were in, all slices count.
-    let (state, kept) = match kept.is_empty() {
-        true => (State::Changed, series.all(subject).collect()),
-        false => (series.state(), kept),
-    };
+    let (machine, kept) = series.counted(subject);
     let rates: Vec<f64> = kept.iter().map(|transfer| transfer.gbps).collect();
     let mut counts = Counts::default();
     kept.iter().for_each(|transfer| counts.add(&transfer.counts));
@@ -221,7 +217,7 @@ fn row(
         notifies_per_packet: per(counts.notifies),
         wakeups_per_packet: per(counts.wakeups),
         host: link.host.clone(),
-        state,
+        machine,
         n: kept.len(),
     })
 }

@@ -8,9 +8,12 @@ use grantway_command::args::BufferPolicy;
 #[command(after_help = "\
 Two guests on the bridge of a backend, each with a stack in user space and no kernel's
 TCP anywhere, one stream, once with the backend's offloads and once without any; and
-iperf3 over a veth between two namespaces, likewise. They send by turns, a second at a
-time, forwards and backwards. Gbit/s are of payload, the median of the slices; ratio is
-to the veth of the same kind, the median of pairs. With --traced the guests send once
+iperf3 over a veth between two namespaces, likewise. iperf3 copies its data to the
+kernel and from there; the guests' programs do so to and from their stacks, and then
+once more without, as a program may that makes its data where it is sent from. They
+send by turns, a second at a time, forwards and backwards. Gbit/s are of payload, the
+median of the slices; ratio is to the veth of the same kind, the median of pairs. With
+--traced the guests send once
 more each way while `grantway flows` listens to their backend, and the ratio is to the
 same while nobody does. All of it is gone when it ends. Needs root, iperf3, ip and
 ethtool.

@@ -6,7 +6,7 @@ pub mod args;
 mod ways;
 
 use super::document::{self, Column, Document, Shown};
-use super::probe::{self, State};
+use super::probe::{self, Machine, State};
 use super::progress::Progress;
 use super::slices::{self, Series};
 use super::stats::Ratio;
@@ -16,7 +16,7 @@ use grantway_command::error::CommandError;
 use grantway_command::output;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use ways::{Guests, Veth, Way};
+use ways::{Guests, How, Veth, Way};
 
 /// Length of a probe of the machine between two slices.
 const PROBE: Duration = Duration::from_millis(100);
@@ -28,6 +28,9 @@ pub struct Row {
     pub over: String,
     /// True if checksums and segmentation were left to others.
     pub offloads: bool,
+    /// True if the programs copied the data, as iperf3 does by its system calls; false if sockets'
+    /// buffers were sent as they are, and what came was not read.
+    pub copies: bool,
     /// Gbit/s of payload: the median of the slices with its interval.
     pub gbps: Ratio,
     /// True if a reader of the flows listened to the backend.
@@ -38,8 +41,9 @@ pub struct Row {
     pub ratio: Option<Ratio>,
     /// Host that the row was measured on.
     pub host: String,
-    /// State of the machine.
-    pub state: State,
+    /// State of the machine, and the round trip of a cache line.
+    #[serde(flatten)]
+    pub machine: Machine,
     /// Number of slices of one second that the figures are from.
     pub n: usize,
 }
@@ -50,20 +54,21 @@ impl document::Row for Row {
     }
 
     fn state(&self) -> State {
-        self.state
+        self.machine.state
     }
 }
 
 /// Columns of the table.
-const COLUMNS: [Column<Row>; 7] = {
+const COLUMNS: [Column<Row>; 8] = {
     use Shown::{Always, Filled};
     [
         Column::of("over", Always, |r| r.over.clone()),
         Column::of("offloads", Always, |r| if r.offloads { "on" } else { "off" }.into()),
+        Column::of("programs copy", Always, |r| if r.copies { "yes" } else { "no" }.into()),
         Column::of("traced", Filled, |r| if r.traced { "yes" } else { "" }.into()),
         Column::of("Gbit/s#", Always, |r| r.gbps.text()),
         Column::of("ratio#", Filled, |r| r.ratio.map(|ratio| ratio.text()).unwrap_or_default()),
-        Column::of("state", Always, |r| r.state.as_str().into()),
+        Column::of("state ns", Always, |r| r.machine.words()),
         Column::of("n#", Always, |r| r.n.to_string()),
     ]
 };
@@ -72,20 +77,30 @@ const COLUMNS: [Column<Row>; 7] = {
 #[derive(Clone, Copy)]
 struct Subject {
     guests: bool,
-    offloads: bool,
-    traced: bool,
+    how: How,
     /// Number of the subject that this one is compared with.
     beside: Option<usize>,
 }
 
-const SUBJECTS: [Subject; 6] = [
-    Subject { guests: false, offloads: false, traced: false, beside: None },
-    Subject { guests: true, offloads: false, traced: false, beside: Some(0) },
-    Subject { guests: false, offloads: true, traced: false, beside: None },
-    Subject { guests: true, offloads: true, traced: false, beside: Some(2) },
-    Subject { guests: true, offloads: false, traced: true, beside: Some(1) },
-    Subject { guests: true, offloads: true, traced: true, beside: Some(3) },
-];
+const SUBJECTS: [Subject; 8] = {
+    const fn veth(offloads: bool) -> Subject {
+        let how = How { offloads, copies: true, traced: false };
+        Subject { guests: false, how, beside: None }
+    }
+    const fn guests(offloads: bool, copies: bool, traced: bool, beside: usize) -> Subject {
+        Subject { guests: true, how: How { offloads, copies, traced }, beside: Some(beside) }
+    }
+    [
+        veth(false),
+        guests(false, true, false, 0),
+        guests(false, false, false, 0),
+        veth(true),
+        guests(true, true, false, 3),
+        guests(true, false, false, 3),
+        guests(false, true, true, 1),
+        guests(true, true, true, 4),
+    ]
+};
 
 /// Runs the command.
 ///
@@ -102,29 +117,29 @@ pub fn run(args: &TcpArgs) -> Result<(), CommandError> {
     let policy = args.policy.kind();
     let mut host = String::new();
     let mut ways: Vec<Box<dyn Way>> = Vec::new();
-    let subjects = SUBJECTS.iter().filter(|subject| args.traced || !subject.traced);
+    let subjects = SUBJECTS.iter().filter(|subject| args.traced || !subject.how.traced);
     let subjects: Vec<Subject> = subjects.copied().collect();
     // Each subject has processes of its own, which stay until the end.
-    for &Subject { guests, offloads, traced, .. } in &subjects {
+    for &Subject { guests, how, .. } in &subjects {
         ways.push(match guests {
             true => {
-                let guests = Guests::start(policy, offloads, traced, &watch)?;
+                let guests = Guests::start(policy, how, &watch)?;
                 host.clone_from(&guests.host);
                 Box::new(guests)
             }
-            false => Box::new(Veth::start(offloads, &watch)?),
+            false => Box::new(Veth::start(how.offloads, &watch)?),
         });
     }
     let mut series = Series::new();
-    let mut before = probe::state(PROBE);
+    let mut before = probe::look(PROBE);
     // One slice of each subject per round, with a probe of the machine after it.
     for round in 0..args.seconds as usize {
         progress.show(0, "guest to guest, and veth", round as f64 / f64::from(args.seconds));
         for subject in slices::order(round, ways.len()) {
             let Some(way) = ways.get_mut(subject) else { continue };
             let rate = way.second(&watch)?;
-            let after = probe::state(PROBE);
-            series.add(subject, round, slices::state(before, after), rate);
+            let after = probe::look(PROBE);
+            series.add(subject, round, slices::between(before, after), rate);
             before = after;
         }
     }
@@ -148,22 +163,19 @@ fn row(
     host: &str,
     series: &Series<f64>,
 ) -> Option<Row> {
-    let kept: Vec<f64> = series.kept(number).map(|(_, &rate)| rate).collect();
-    // If no slice was in the state that most slices were in, all slices count.
-    let (state, rates) = match kept.is_empty() {
-        true => (State::Changed, series.all(number).copied().collect()),
-        false => (series.state(), kept),
-    };
+    let (machine, rates) = series.counted(number);
+    let rates: Vec<f64> = rates.into_iter().copied().collect();
     let ratio = |beside| Ratio::of(&series.ratios(number, beside, |&rate| rate));
     let ratio = subject.beside.and_then(ratio);
     Some(Row {
         over: over.to_owned(),
-        offloads: subject.offloads,
-        traced: subject.traced,
+        offloads: subject.how.offloads,
+        copies: subject.how.copies,
+        traced: subject.how.traced,
         gbps: Ratio::of(&rates)?,
         ratio,
         host: host.to_owned(),
-        state,
+        machine,
         n: rates.len(),
     })
 }

@@ -20,6 +20,17 @@ const SERVER: &str = "10.99.2.1";
 /// Address of the guest that is the server.
 const GUEST: &str = "10.99.1.1";
 
+/// Manner of a stream.
+#[derive(Debug, Clone, Copy)]
+pub struct How {
+    /// True if checksums and segmentation are left to others.
+    pub offloads: bool,
+    /// True if the programs copy the data.
+    pub copies: bool,
+    /// True if a reader of the flows listens to the backend.
+    pub traced: bool,
+}
+
 /// A path of a TCP stream.
 pub trait Way {
     /// Sends for a second. Returns the Gbit/s of payload that arrived.
@@ -98,23 +109,18 @@ pub struct Guests {
     _host: Process,
     dir: TempDir,
     policy: Policy,
-    offloads: bool,
+    how: How,
     /// Host of the guests.
     pub host: String,
 }
 
 impl Guests {
-    /// Starts all parts but the client. If `traced`, also starts a reader of the flows.
+    /// Starts all parts but the client, and a reader of the flows if one is to listen.
     ///
     /// # Errors
     ///
     /// A part did not start.
-    pub fn start(
-        policy: Policy,
-        offloads: bool,
-        traced: bool,
-        watch: &Watch,
-    ) -> Result<Self, CommandError> {
+    pub fn start(policy: Policy, how: How, watch: &Watch) -> Result<Self, CommandError> {
         let failed = |what: &'static str| {
             move |e: std::io::Error| CommandError::Failed(format!("{what}: {e}"))
         };
@@ -136,15 +142,15 @@ impl Guests {
         let report = fetch(&backend_socket(dir.path(), 0));
         let report = report.map_err(failed("the backend's report"))?;
         let host_name = report["host"].as_str().unwrap_or_default().to_owned();
-        let mut command = end("server", "1", &path, policy, offloads)?;
+        let mut command = end("server", "1", &path, policy, how)?;
         let mut server = Process::start("iperf server", &mut command)?;
         server.wait_words("ready", watch)?;
         let mut tracer = None;
-        if traced {
+        if how.traced {
             let args = ["flows", "--host", &path, "--json"];
             tracer = Some(Process::start("flows", Command::new(&exe).args(args))?);
         }
-        Ok(Self { tracer, server, backend, _host: host, dir, policy, offloads, host: host_name })
+        Ok(Self { tracer, server, backend, _host: host, dir, policy, how, host: host_name })
     }
 }
 
@@ -154,12 +160,13 @@ fn end(
     domain: &str,
     path: &str,
     policy: Policy,
-    offloads: bool,
+    how: How,
 ) -> Result<Command, CommandError> {
     let mut command = Command::new(find("grantway")?);
     command.args(["iperf", what, "--host", path, "--domain", domain, "--json"]);
     command.args(["--address", &format!("10.99.1.{domain}/24"), "--policy", policy.as_str()]);
-    command.args((!offloads).then_some("--no-offloads"));
+    command.args((!how.offloads).then_some("--no-offloads"));
+    command.args(how.copies.then_some("--copies"));
     Ok(command)
 }
 
@@ -169,7 +176,7 @@ impl Way for Guests {
         self.server.check()?;
         self.tracer.as_mut().map_or(Ok(()), Process::check)?;
         let path = self.dir.path().to_string_lossy();
-        let mut command = end("client", "2", &path, self.policy, self.offloads)?;
+        let mut command = end("client", "2", &path, self.policy, self.how)?;
         command.args(["-c", GUEST, "-t", "1"]);
         let said = Process::start("iperf client", &mut command)?.finish(START, watch)?;
         let rate = said.lines().find_map(|line| {

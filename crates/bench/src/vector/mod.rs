@@ -12,7 +12,7 @@ mod nftables;
 mod page;
 
 use super::document::{self, Column, Document, Shown};
-use super::probe::State;
+use super::probe::{Machine, State};
 use super::progress::Progress;
 use super::slices::Timing;
 use super::stats::Ratio;
@@ -46,8 +46,9 @@ struct Row {
     seed_percent: Option<f64>,
     /// Host that the row was measured on: none.
     host: &'static str,
-    /// State of the machine.
-    state: State,
+    /// State of the machine, and the round trip of a cache line.
+    #[serde(flatten)]
+    machine: Machine,
     /// Number of slices.
     n: usize,
 }
@@ -58,7 +59,7 @@ impl document::Row for Row {
     }
 
     fn state(&self) -> State {
-        self.state
+        self.machine.state
     }
 }
 
@@ -74,7 +75,7 @@ const COLUMNS: [Column<Row>; 9] = {
         Column::of("paper#", Filled, |r| {
             r.seed_percent.map_or(String::new(), |percent| format!("{:.2}", 1.0 + percent / 100.0))
         }),
-        Column::of("state", Always, |r| r.state.as_str().into()),
+        Column::of("state ns", Always, |r| r.machine.words()),
         Column::of("n#", Always, |r| r.n.to_string()),
     ]
 };
@@ -169,7 +170,7 @@ fn rows(
     let series = measure(&mut feeds, timing, progress)?;
     let one = lists.iter().position(|&list| list == 1).unwrap_or(0);
     let row = |(subject, &(case, list)): (usize, &(&Case, usize))| {
-        let (ns, state, n) = series.typical(subject);
+        let (ns, machine, n) = series.typical(subject);
         let by_one = subject - subject % lists.len() + one;
         let first = subject % lists.len();
         Row {
@@ -185,7 +186,7 @@ fn rows(
             },
             seed_percent: case.paper,
             host: "none",
-            state,
+            machine,
             n,
         }
     };

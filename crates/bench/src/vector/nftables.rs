@@ -11,7 +11,7 @@ use super::measure::{Subject, measure};
 use super::page;
 use crate::document::{self, Column, Document, Shown};
 use crate::namespace::Namespace;
-use crate::probe::State;
+use crate::probe::{Machine, State};
 use crate::progress::Progress;
 use crate::slices::{Series, Timing};
 use crate::stats::Ratio;
@@ -59,8 +59,9 @@ pub struct Row {
     pub fitted: f64,
     /// Host that the row was measured on: none.
     host: &'static str,
-    /// State of the machine.
-    state: State,
+    /// State of the machine, and the round trip of a cache line.
+    #[serde(flatten)]
+    machine: Machine,
     /// Number of slices.
     pub n: usize,
 }
@@ -71,7 +72,7 @@ impl document::Row for Row {
     }
 
     fn state(&self) -> State {
-        self.state
+        self.machine.state
     }
 }
 
@@ -92,7 +93,7 @@ pub const COLUMNS: [Column<Row>; 9] = {
         }),
         Column::of("kernel#", Always, |r| r.kernel.map_or(String::new(), |ratio| ratio.text())),
         Column::of("fitted#", Always, |r| format!("{:.1} %", 100.0 * r.fitted)),
-        Column::of("state", Always, |r| r.state.as_str().into()),
+        Column::of("state ns", Always, |r| r.machine.words()),
         Column::of("n#", Always, |r| r.n.to_string()),
     ]
 };
@@ -175,7 +176,7 @@ fn row(
     fitted: &[f64],
 ) -> Row {
     let ruled = plain + 1;
-    let (ns_per_packet, state, n) = series.typical(ruled);
+    let (ns_per_packet, machine, n) = series.typical(ruled);
     let more = series.rounds([ruled, plain]).into_iter().map(|[with, without]| *with - *without);
     let kernel = series.rounds([0, 1, ruled]);
     let kernel = kernel.iter().map(|[without, with, ours]| (*with - *without) / *ours);
@@ -188,7 +189,7 @@ fn row(
         kernel: list.and_then(|_| Ratio::of(&kernel.collect::<Vec<_>>())),
         fitted: fitted.get(ruled).copied().unwrap_or(0.0),
         host: "none",
-        state,
+        machine,
         n,
     }
 }
@@ -313,7 +314,7 @@ mod tests {
         let mut series = Series::new();
         for round in 0..3 {
             for (subject, ns) in [100.0, 160.0, 10.0, 20.0].into_iter().enumerate() {
-                series.add(subject, round, State::Near, ns);
+                series.add(subject, round, Machine::SINGLE, ns);
             }
         }
         let kernel = row(&series, 0, None, 7, &[0.0, 0.5, 0.0, 0.5]);

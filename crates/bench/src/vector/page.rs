@@ -147,7 +147,7 @@ pub fn beside(rows: &[nftables::Row]) -> Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::State;
+    use crate::probe::Machine;
     use crate::stats::Ratio;
 
     fn row(case: &str, rules: Option<usize>, list: usize, gain: Option<f64>) -> Row {
@@ -161,7 +161,7 @@ mod tests {
             cost: None,
             seed_percent: None,
             host: "embedded",
-            state: State::Single,
+            machine: Machine::SINGLE,
             n: 3,
         }
     }

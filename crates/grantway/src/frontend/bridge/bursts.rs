@@ -14,7 +14,7 @@ const FILL: usize = 256 * 1024;
 
 /// One burst each way, copied through an arena.
 pub(super) struct Bursts {
-    /// Arena of the frames that were read from the port.
+    /// Arena of the frames that were read from the port. Nobody else writes to it.
     outgoing: Vec<u8>,
     burst: ArrayVec<FramePlace, BURST>,
     /// First frame of `burst` that waits for room on the ring.
@@ -55,7 +55,7 @@ impl Carry for Bursts {
             }
             self.burst.clear();
             self.next = 0;
-            ends.port.recv_burst(&mut self.outgoing, &mut self.burst)?;
+            ends.port.recv_own_burst(&mut self.outgoing, &mut self.burst)?;
             let Some(last) = self.burst.last() else { return Ok(false) };
             if let Some(intake) = &mut self.intake {
                 intake.saw(last.meta);

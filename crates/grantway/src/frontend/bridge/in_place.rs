@@ -1,14 +1,14 @@
 //! Test frames that are made and checked in the vif's own pages, by the lending API.
 //!
 //! A generator writes its frames where the backend reads them, and a checker reads frames
-//! where the backend wrote them. `grantway-bench` measures this way with `--api lend`.
+//! where the backend wrote them; the port `null` passes them over there. `grantway-bench` measures this way with `--api lend`.
 //! Frames of every other port cross by copy.
 
 use super::bursts::Bursts;
 use super::{Carry, Ends, Trouble};
 use grantway_frontend::{SendError, TxMeta};
 use grantway_netif::Offload;
-use grantway_ports::{BURST, CheckPort, Generator, Port};
+use grantway_ports::{BURST, CheckPort, Generator, Null, Port};
 use std::any::Any;
 
 /// Numbers of the frames of a burst.
@@ -22,7 +22,7 @@ const NUMBERS: [u8; BURST] = {
     numbers
 };
 
-/// Frames of generators and checkers in place, of other ports by copy.
+/// Frames of generators, of checkers and of `null` in place, of other ports by copy.
 pub(super) struct InPlace {
     others: Bursts,
     /// True while a frame that is to be made waits for room on the ring.
@@ -30,7 +30,7 @@ pub(super) struct InPlace {
 }
 
 impl InPlace {
-    /// Returns a way that uses `others` for ports that are neither generator nor checker.
+    /// Returns a way that uses `others` for all other ports.
     pub(super) fn new(others: Bursts) -> Self {
         Self { others, stuck: false }
     }
@@ -91,12 +91,16 @@ impl Carry for InPlace {
     }
 
     fn receive(&mut self, ends: &mut Ends) -> Result<bool, Trouble> {
-        let Some(checker) = downcast::<CheckPort>(ends.port.as_mut()) else {
+        let Ends { queue, port, .. } = ends;
+        let moved = if let Some(checker) = downcast::<CheckPort>(port.as_mut()) {
+            queue.recv_lent_burst(|frame| {
+                checker.check_in_place(frame.len(), |buf| frame.copy_to(buf));
+            })?
+        } else if let Some(null) = downcast::<Null>(port.as_mut()) {
+            queue.recv_lent_burst(|frame| null.pass_over(frame.len()))?
+        } else {
             return self.others.receive(ends);
         };
-        let moved = ends.queue.recv_lent_burst(|frame| {
-            checker.check_in_place(frame.len(), |buf| frame.copy_to(buf));
-        })?;
         if moved > 0 {
             ends.queue.count_turn();
             ends.queue.repost()?;
