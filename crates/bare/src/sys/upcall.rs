@@ -68,7 +68,7 @@ mod handler {
         static grantway_upcall: u8;
         /// The wait, with the only `hlt` that has interrupts on.
         pub fn grantway_wait();
-        /// The same, with an upcall before the `hlt`.
+        /// A wait with an upcall before the `hlt`.
         pub fn grantway_cut_short();
     }
 
