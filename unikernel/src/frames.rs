@@ -56,7 +56,7 @@ impl Frames {
             spare: Vec::new(),
             station: [0; 6],
             made: None,
-            burst: burst.min(BURST),
+            burst: burst.clamp(1, BURST),
             refused: 0,
             checker,
             came: (0, 0),
@@ -93,20 +93,21 @@ impl Frames {
     }
 }
 
-/// Makes a burst of frames where the backend reads them. Returns the number of those that went,
-/// and of those that the backend does not accept.
+/// Makes frames where the backend reads them, [`BURST`] at most, and shows it `burst` at a time.
+/// Returns the number of those that went, and of those that the backend does not accept.
 fn make(
     queue: &mut Queue,
     frames: &mut TestFrames,
     burst: usize,
 ) -> Result<(usize, usize), VifError> {
-    let run = frames.run(burst);
+    let run = frames.run(BURST);
     let numbers = NUMBERS.get(..run.frames()).unwrap_or(&NUMBERS);
     let meta = TxMeta { len: run.size(), offload: Offload::default() };
     let (mut made, mut refused) = (0, 0);
     while made < numbers.len() {
+        let shown = numbers.len().min(made - made % burst + burst);
         let (sent, why_not) = queue.lend_burst(
-            &numbers[made..],
+            &numbers[made..shown],
             |_| meta,
             |&number, at, mut room| {
                 write(&run, number.into(), (at, room.len()), |to, bytes| {
@@ -117,6 +118,8 @@ fn make(
         );
         made += sent;
         match why_not {
+            // The last ones are shown below.
+            None if made < numbers.len() => queue.flush()?,
             None => {}
             // The rest is made in a later turn if no slot came back.
             Some(SendError::Full) => {
