@@ -108,6 +108,7 @@ no-std: ## the guest's side without std: built, run against a mock, and the unik
 	cargo clippy --manifest-path unikernel/Cargo.toml --target-dir $(BUILD)/no-std --release --bins --examples \
 	  -- -D warnings
 	cargo clippy --manifest-path tests/hostile/Cargo.toml --target-dir $(BUILD)/no-std --release -- -D warnings
+	cargo clippy --manifest-path unikernel/Cargo.toml --target-dir $(BUILD)/no-std --lib --tests -- -D warnings
 	cargo test -q --manifest-path unikernel/Cargo.toml --target-dir $(BUILD)/no-std --lib
 	@if rustup target list --installed 2>/dev/null | grep -qx $(BARE) \
 	    || rustup target add $(BARE) >/dev/null 2>&1; then \

@@ -6,7 +6,6 @@ use grantway_stack::smoltcp::phy::{Loopback, Medium};
 use grantway_stack::smoltcp::socket::{AnySocket, tcp, udp};
 use grantway_stack::smoltcp::time::Instant;
 use grantway_stack::smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr};
-use std::string::ToString;
 use std::vec;
 
 const OWN: IpAddress = IpAddress::v4(10, 0, 0, 2);
@@ -165,7 +164,7 @@ fn a_connection_that_breaks_ends_the_test() {
     assert!(host.run(&mut [&mut server, &mut sender], Duration::from_secs(60), told));
     let line = sender.lines().concat();
     assert!(line.contains("ended the connection after"), "{line}");
-    assert!(line.contains(&format!("of {} bytes", (1u64 << 30).to_string())), "{line}");
+    assert!(line.contains(&format!("of {} bytes", 1u64 << 30)), "{line}");
 }
 
 #[test]
