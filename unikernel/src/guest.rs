@@ -176,9 +176,14 @@ impl<W: Work> Guest<W> {
     fn sleep(&mut self, now: Duration) -> Result<(), String> {
         // Answers to what is armed come by an event that ends the wait.
         match self.vif.runner_mut().arm() {
-            Ok(false) if !self.vif.has_changes() => {}
-            Ok(_) => return Ok(()),
+            Ok(false) => {}
+            Ok(true) => return Ok(()),
             Err(fault) => return self.vif.fail(fault).map_err(text),
+        }
+        // Arming may change the pages that are worth staging, and the backend is asked for that now.
+        self.vif.take_answers().map_err(text)?;
+        if self.vif.has_changes() || self.told != Some(self.vif.status()) {
+            return Ok(());
         }
         let delay = self.vif.runner().delay(now);
         self.platform.wait(delay.map(|delay| now + delay));

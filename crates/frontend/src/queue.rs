@@ -268,7 +268,11 @@ impl Queue {
     ///
     /// The backend broke the protocol.
     pub fn recv(&mut self, buf: &mut [u8]) -> Result<Option<Received>, VifError> {
-        self.receive.recv(buf, &mut self.stats).map_err(self.fault())
+        let received = self.receive.recv(buf, &mut self.stats).map_err(self.fault())?;
+        if received.is_none() {
+            self.repost()?;
+        }
+        Ok(received)
     }
 
     /// Copies frames to `arena`, each at a multiple of 64 bytes, and tells `took` the start of
@@ -304,6 +308,9 @@ impl Queue {
                 received += 1;
             }
         }
+        if received == 0 {
+            self.repost()?;
+        }
         Ok(received)
     }
 
@@ -316,7 +323,11 @@ impl Queue {
     ///
     /// The backend broke the protocol.
     pub fn recv_lent(&mut self) -> Result<Option<LentFrame>, VifError> {
-        self.receive.recv_lent(&mut self.stats).map_err(self.fault())
+        let received = self.receive.recv_lent(&mut self.stats).map_err(self.fault())?;
+        if received.is_none() {
+            self.repost()?;
+        }
+        Ok(received)
     }
 
     /// Lends frames in the pages that the backend wrote them to, each for one call of `look`.
@@ -349,7 +360,11 @@ impl Queue {
         mut look: impl FnMut(RxFrame<'_>),
     ) -> Result<usize, VifError> {
         let fault = self.fault();
-        self.receive.look_at(BURST, &mut look, &mut self.stats).map_err(fault)
+        let received = self.receive.look_at(BURST, &mut look, &mut self.stats).map_err(fault)?;
+        if received == 0 {
+            self.repost()?;
+        }
+        Ok(received)
     }
 
     /// Returns the pages that are worth staging, and how many of them are staged.
@@ -359,7 +374,8 @@ impl Queue {
     }
 
     /// Posts pages that [`Queue::recv`] emptied, if there are enough, and signals the backend if it
-    /// asked.
+    /// asked. A call that receives nothing does so itself: pages of frames that the backend could not
+    /// deliver came back without one.
     ///
     /// # Errors
     ///

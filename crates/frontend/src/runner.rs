@@ -146,13 +146,15 @@ impl Vif<Here> {
     ///
     /// The platform or the store is gone.
     pub fn arm(&mut self) -> Result<bool, VifError> {
-        let mut there = self.has_changes();
+        let mut there = false;
         let done = self.runner.each(|queue| {
             there |= queue.arm()?;
             Ok(())
         });
         self.judge(done)?;
-        Ok(there)
+        // Arming may change the pages that are worth staging, and the backend is asked for that now.
+        self.take_answers()?;
+        Ok(there || self.has_changes())
     }
 
     /// Takes in signals, and answers of the control ring, without blocking. Returns true if there

@@ -272,6 +272,13 @@ impl Guest {
                 return Ok(true);
             }
         }
+        // Arming may change the pages that are worth staging, and the backend is asked for that now.
+        self.vif.take_answers().map_err(CommandError::failed)?;
+        // The store's descriptor may be quiet about a fault of this turn.
+        if self.vif.has_changes() || self.vif.status() != VifStatus::Connected {
+            return Ok(true);
+        }
+        let stack = self.vif.runner_mut();
         let delay = stack.poll_delay().map(Duration::from);
         let timeout = match (delay, next) {
             (Some(one), Some(other)) => Some(one.min(other)),

@@ -205,6 +205,33 @@ fn a_burst_has_what_comes_one_by_one_and_ends_where_an_answer_is_wrong() {
     assert!(queue.recv_burst(&mut arena, |_, _| ()).is_err());
 }
 
+/// A program that polls never arms, and posts pages again after frames only.
+#[test]
+fn pages_of_frames_that_were_not_delivered_are_posted_by_who_looks_for_frames() {
+    for way in 0..4 {
+        let mut world = World::new();
+        let mut rings = world.connect();
+        let posted = rings.posted();
+        for _ in 0..posted {
+            let (index, id) = (rings.rx_cons, rings.take().id);
+            rings.rx_put(index, id, 0, NONE, status::ERROR);
+        }
+        rings.rx_publish(rings.rx_cons);
+        let (queue, mut arena) = (&mut world.vif.queues()[0], vec![0; 2 * 65_536]);
+        for _ in 0..5 {
+            match way {
+                0 => assert_eq!(queue.recv(&mut arena).unwrap(), None),
+                1 => assert_eq!(queue.recv_burst(&mut arena, |_, _| ()).unwrap(), 0),
+                2 => assert!(queue.recv_lent().unwrap().is_none()),
+                _ => assert_eq!(queue.recv_lent_burst(|_| ()).unwrap(), 0),
+            }
+        }
+        assert!(rings.posted() >= posted, "way {way}: {} pages are posted", rings.posted());
+        world.works(&mut rings);
+        world.ends(rings);
+    }
+}
+
 #[test]
 fn xsa_376_the_wrong_id_behind_an_extra_and_in_a_later_fragment() {
     for extra in [false, true] {

@@ -258,12 +258,14 @@ fn further_pages_are_received_into_first() {
         world.vif.take_answers().unwrap();
         assert!(served.requests().is_empty());
     }
+    // Both directions are at rest, and frames that are sent may have the further pages again.
     crate::crowd::calm(&mut world, &mut rings, 0);
     assert_eq!(posted(&rings).len(), 128);
+    staged(&mut world, &mut served, &mut mapped, 272);
     carries(&mut world, &mut rings, &mapped, 128);
+    staged(&mut world, &mut served, &mut mapped, 400);
+    world.vif.arm().unwrap();
     carries(&mut world, &mut rings, &mapped, 256);
-    world.vif.take_answers().unwrap();
-    assert!(served.requests().is_empty(), "they are staged all the while");
     world.works(&mut rings);
     served.close(&mut world.server);
     world.ends(rings);
@@ -385,4 +387,15 @@ fn bulk_and_crowds_in_any_order_lose_nothing() {
         received_into > 20 && sent_from > 20 && waited > 20,
         "{received_into}, {sent_from}, {waited}"
     );
+}
+
+/// The pages that are worth staging change by the last look before a sleep.
+#[test]
+fn further_pages_are_asked_for_before_the_sender_sleeps() {
+    let (mut world, mut served, mut rings, mapped) = staging();
+    carries(&mut world, &mut rings, &mapped, 128);
+    world.vif.arm().unwrap();
+    assert!(!served.requests().is_empty(), "nothing was asked for");
+    served.close(&mut world.server);
+    world.ends(rings);
 }

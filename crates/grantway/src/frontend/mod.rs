@@ -152,6 +152,7 @@ impl Frontend {
         loop {
             // The vif's state decides what is next.
             self.place.check()?;
+            self.vif.runner().hush();
             self.vif.take_answers().map_err(CommandError::failed)?;
             let status = self.vif.store_changed().map_err(CommandError::failed)?;
             if status != VifStatus::Held {

@@ -126,14 +126,19 @@ impl Workers {
         self.ports = vec![port];
     }
 
-    /// Returns a descriptor that is readable if there may be trouble.
+    /// Returns a descriptor that is readable if there may be trouble, or other pages to stage.
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.bell.descriptor()
     }
 
+    /// Has the descriptor be quiet until a thread rings again. To be called before all is looked at
+    /// for which a thread rings.
+    pub fn hush(&self) {
+        self.bell.hush();
+    }
+
     /// Returns a trouble that ended a thread, or kept it from starting.
     pub fn trouble(&mut self) -> Option<Trouble> {
-        self.bell.hush();
         self.troubles.try_recv().ok()
     }
 
