@@ -11,10 +11,7 @@ crowd() {
     ip addr add 10.1.255.1/16 dev gw0
     _bare=$(backend_resident)
     for _n in $(seq "$_count"); do
-        # They wait in either way, by turns.
-        _wait=poll
-        [ $((_n % 2)) = 0 ] || _wait=upcall
-        unikernel_config c$_n "$2" script=vif-grantway "address=$(crowd_address $_n)/16" events=$_wait
+        unikernel_config c$_n "$2" script=vif-grantway "address=$(crowd_address $_n)/16"
         guest_create c$_n
     done
     await 120 "$_count" "vifs that are connected" crowd_connected
