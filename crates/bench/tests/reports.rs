@@ -82,7 +82,7 @@ fn packets_over_sizes_and_bursts() {
     has(&page, &["Guest transmit", &mode, "<dt>queues</dt><dd>1</dd>"]);
     has(
         &page,
-        &["<dt>n</dt>", "<dt>state</dt>", "embedded", ">Mpps</th>", ">state</th>", ">n</th>"],
+        &["<dt>n</dt>", "<dt>state</dt>", "embedded", ">Mpps</th>", ">state ns</th>", ">n</th>"],
     );
     has_rows(&page, &text, "1496");
 }
@@ -156,7 +156,7 @@ fn lists_over_length_and_rules() {
         "Time of a packet over number of rules",
     ];
     assert_eq!(plots(&page), expected[usize::from(!gains(&text))..], "{text}");
-    has(&page, &["</svg>50 rules</li>", "</svg>lists of 64</li>", "<dt>n</dt>", ">state</th>"]);
+    has(&page, &["</svg>50 rules</li>", "</svg>lists of 64</li>", "<dt>n</dt>", ">state ns</th>"]);
     has_rows(&page, &text, "50 rules");
     let mut args = vec!["bench", "vector", "--list", "64"];
     args.extend(["--seconds", "0.05", "--pairs", "10"]);
