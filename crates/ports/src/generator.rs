@@ -37,16 +37,6 @@ pub struct Generator {
     returned: Option<Checker>,
     counters: Counters,
     name: String,
-    kept: Kept,
-}
-
-/// Frames that lie in an arena of the generator's own.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Kept {
-    /// Address and length of the arena.
-    arena: (usize, usize),
-    /// Number of frames, from the start on.
-    frames: usize,
 }
 
 /// Time at which frames are due.
@@ -92,7 +82,6 @@ impl Generator {
             siblings,
             clock,
             counters: Counters::default(),
-            kept: Kept::default(),
             config,
         }
     }
@@ -310,12 +299,11 @@ impl Port for Generator {
     fn recv_own_burst(
         &mut self,
         arena: &mut [u8],
+        kept: &mut usize,
         frames: &mut ArrayVec<FramePlace, BURST>,
     ) -> Result<(), PortError> {
-        let place = (arena.as_ptr().addr(), arena.len());
-        let kept = if self.kept.arena == place { self.kept.frames } else { 0 };
-        let made = self.make(arena, frames, kept);
-        self.kept = Kept { arena: place, frames: kept.max(made) };
+        let made = self.make(arena, frames, *kept);
+        *kept = made.max(*kept);
         Ok(())
     }
 

@@ -252,15 +252,18 @@ pub trait Port: PortControl + Any + Send {
 
     /// Receives frames as [`Port::recv_burst`] does, into an arena to which nobody but this port
     /// writes, from the first call to the last. A port whose frames are much alike may find the last
-    /// ones there, and write only what differs. The default receives anew.
+    /// ones there, and write only what differs. `kept` belongs to the arena and is the port's own: the
+    /// number of frames that it left there, 0 at first. The default receives anew.
     ///
     /// # Errors
     /// The errors of [`Port::recv_burst`].
     fn recv_own_burst(
         &mut self,
         arena: &mut [u8],
+        kept: &mut usize,
         frames: &mut ArrayVec<FramePlace, BURST>,
     ) -> Result<(), PortError> {
+        let _ = kept;
         self.recv_burst(arena, frames)
     }
 

@@ -114,6 +114,7 @@ fn a_burst_has_the_frames_that_come_one_by_one() {
         let mut own = generator(size, flows, Some(count));
         let arena = vec![0; 64 * size.next_multiple_of(64)];
         let (mut arenas, mut other) = ([arena.clone(), arena.clone()], arena);
+        let mut kept = [0; 2];
         let mut buf = vec![0; size];
         let mut got = 0;
         while !burst.finished() {
@@ -122,7 +123,7 @@ fn a_burst_has_the_frames_that_come_one_by_one() {
             // Another arena in between has no frames yet.
             let elsewhere = got == 64;
             let arena = if elsewhere { &mut other } else { &mut arenas[1] };
-            own.recv_own_burst(arena, &mut frames[1]).unwrap();
+            own.recv_own_burst(arena, &mut kept[usize::from(elsewhere)], &mut frames[1]).unwrap();
             assert_eq!(frames[0], frames[1]);
             for place in &frames[0] {
                 assert_eq!(one.next_into(&mut buf), size);

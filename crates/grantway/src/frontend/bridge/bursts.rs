@@ -16,6 +16,8 @@ const FILL: usize = 256 * 1024;
 pub(super) struct Bursts {
     /// Arena of the frames that were read from the port. Nobody else writes to it.
     outgoing: Vec<u8>,
+    /// The port's note of what it left there.
+    kept: usize,
     burst: ArrayVec<FramePlace, BURST>,
     /// First frame of `burst` that waits for room on the ring.
     next: usize,
@@ -35,6 +37,7 @@ impl Bursts {
     pub(super) fn new(merge: bool, in_place: bool) -> Self {
         Self {
             outgoing: vec![0; FILL + RECV_BUFFER],
+            kept: 0,
             burst: ArrayVec::new(),
             next: 0,
             incoming: vec![0; FILL + RECV_BUFFER],
@@ -55,7 +58,7 @@ impl Carry for Bursts {
             }
             self.burst.clear();
             self.next = 0;
-            ends.port.recv_own_burst(&mut self.outgoing, &mut self.burst)?;
+            ends.port.recv_own_burst(&mut self.outgoing, &mut self.kept, &mut self.burst)?;
             let Some(last) = self.burst.last() else { return Ok(false) };
             if let Some(intake) = &mut self.intake {
                 intake.saw(last.meta);
