@@ -183,7 +183,7 @@ fn word(sample: &Sample, key: &str) -> String {
 
 impl Outcome {
     /// Returns the sum of the slices of one policy that count. If none of them was in the state
-    /// that most slices were in, returns the sum of all, with [`State::Changed`].
+    /// that most slices were in, returns the sum of all, with `State::Changed`.
     pub fn total(&self, subject: usize) -> Total {
         let (machine, tallies) = self.series.counted(subject);
         Total { slices: tallies.len(), tally: Tally::sum(tallies.into_iter()), machine }
