@@ -1,7 +1,6 @@
 //! A service has few places for connections. If all are taken, the one that is silent for longest
 //! gives its place up, so that peers that say nothing keep nobody out.
 
-use alloc::vec::Vec;
 use core::time::Duration;
 use grantway_stack::smoltcp::iface::{SocketHandle, SocketSet};
 use grantway_stack::smoltcp::socket::tcp::{Socket, State};
@@ -45,10 +44,11 @@ pub(crate) fn give_up<T>(
     sockets: &mut SocketSet<'static>,
     now: Duration,
 ) -> bool {
-    let taken: Option<Vec<_>> = places.iter().map(|p| Some((p.since?, p.handle))).collect();
-    let idlest = taken.into_iter().flatten().min_by_key(|&(since, _)| since);
-    let silent = |&(since, _): &_| now.saturating_sub(since) >= SILENCE;
-    let Some((_, handle)) = idlest.filter(silent) else { return false };
-    sockets.get_mut::<Socket<'_>>(handle).abort();
-    true
+    // A place without a connection comes first.
+    let Some(idlest) = places.iter().min_by_key(|place| place.since) else { return false };
+    let silent = idlest.since.is_some_and(|since| now.saturating_sub(since) >= SILENCE);
+    if silent {
+        sockets.get_mut::<Socket<'_>>(idlest.handle).abort();
+    }
+    silent
 }

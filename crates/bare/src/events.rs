@@ -126,8 +126,8 @@ impl Words {
     }
 }
 
-/// Longest wait for an upcall, in nanoseconds. A guest looks once a second, whether Xen says that
-/// something is there or not: what is lost of a machine's interrupts costs it a second then, not its life.
+/// Longest wait for an upcall, or for the ports of one set, in nanoseconds. A guest looks once a
+/// second, whether Xen says that something is there or not: what is lost of a machine's interrupts costs it a second then, not its life.
 const LOOK: u64 = 1_000_000_000;
 
 /// Reason for which no port was made.
@@ -281,7 +281,8 @@ impl Events {
         }
     }
 
-    /// Gives the processor away until a port of this set is signalled. It may come back sooner.
+    /// Gives the processor away until a port of this set is signalled, for [`LOOK`] at most. It may
+    /// come back sooner.
     pub fn wait_for(&self, set: Set) {
         let mut state = self.state.lock();
         match self.options.wake {
@@ -289,7 +290,8 @@ impl Events {
                 let owned = state.sets.get(&set).into_iter().flat_map(|owned| &owned.ports);
                 let ports: Vec<u32> = owned.copied().collect();
                 drop(state);
-                run::poll(&ports, None);
+                let until = self.on_host_now().saturating_add(LOOK);
+                run::poll(&ports, Some(Duration::from_nanos(until)));
             }
             Wake::Upcall => {
                 state.drain();

@@ -2,9 +2,8 @@
 
 use crate::clock::Clock;
 use crate::events::{Events, Set};
-use crate::options::Wake;
 use crate::println;
-use crate::sys::hypercall::{self, events, run};
+use crate::sys::hypercall::{self, events};
 use crate::sys::memory;
 use alloc::format;
 use alloc::sync::Arc;
@@ -22,8 +21,8 @@ const RING: u32 = 1024;
 const REQUESTS: Ring = Ring { bytes: 0, read: 2048, written: 2052 };
 const ANSWERS: Ring = Ring { bytes: 1024, read: 2056, written: 2060 };
 
-/// Time between two looks of a guest that polls.
-const LOOK: Duration = Duration::from_secs(1);
+/// Longest time that one wait counts for: a guest that was paused has not waited all the time.
+const A_WAIT: Duration = Duration::from_secs(2);
 /// Time after which the console shows that the store does not answer.
 const SHOWN: Duration = Duration::from_secs(10);
 /// Time after which the store is given up. A store that is started anew, or a host that starts
@@ -114,18 +113,6 @@ impl StorePage {
         let rings = Rings(page);
         events.adopt(set, port).then_some(Self { rings, port, events, set, clock })
     }
-
-    /// Gives the processor away until the store signals, for about a second at most.
-    fn sleep(&self) {
-        match self.events.options().wake {
-            Wake::Poll => {
-                let until = self.events.on_host(self.clock.now() + LOOK);
-                run::poll(&[self.port.0], Some(Duration::from_nanos(until)));
-            }
-            // It looks once a second itself.
-            Wake::Upcall => self.events.wait_for(self.set),
-        }
-    }
 }
 
 impl Transport for StorePage {
@@ -153,9 +140,8 @@ impl Transport for StorePage {
             if !block {
                 return Ok(false);
             }
-            // A guest that was paused has not waited all the time.
             let now = self.clock.now();
-            waited += now.saturating_sub(core::mem::replace(&mut last, now)).min(2 * LOOK);
+            waited += now.saturating_sub(core::mem::replace(&mut last, now)).min(A_WAIT);
             if waited >= PATIENCE {
                 return Err(TransportError::Failed(format!("no answer in {} s", waited.as_secs())));
             }
@@ -166,7 +152,7 @@ impl Transport for StorePage {
                     PATIENCE.as_secs()
                 );
             }
-            self.sleep();
+            self.events.wait_for(self.set);
         }
     }
 

@@ -1,7 +1,7 @@
 //! The page is ordinary memory here, and the test is the store at the other end.
 
 use super::*;
-use crate::options::{Layout, Options};
+use crate::options::{Layout, Options, Wake};
 use crate::sys::hypercall::fake;
 use crate::sys::shared::SharedInfo;
 use alloc::boxed::Box;

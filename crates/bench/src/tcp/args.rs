@@ -13,10 +13,9 @@ kernel and from there; the guests' programs do so to and from their stacks, and 
 once more without, as a program may that makes its data where it is sent from. They
 send by turns, a second at a time, forwards and backwards. Gbit/s are of payload, the
 median of the slices; ratio is to the veth of the same kind, the median of pairs. With
---traced the guests send once
-more each way while `grantway flows` listens to their backend, and the ratio is to the
-same while nobody does. All of it is gone when it ends. Needs root, iperf3, ip and
-ethtool.
+--traced the guests send once more each way while `grantway flows` listens to their
+backend, and the ratio is to the same while nobody does. All of it is gone when it
+ends. Needs root, iperf3, ip and ethtool.
 
 Example:
   grantway bench tcp
