@@ -15,6 +15,8 @@ pub(crate) trait Others {
     fn queue(&mut self, key: Key) -> Option<&mut Queue>;
     /// Tells the worker that a queue has something to do.
     fn wake(&mut self, key: Key);
+    /// Tells the worker that a queue has something to do at this time, if nothing wakes it before.
+    fn call(&mut self, key: Key, at: Instant);
     /// Tells the worker that a receiver's queue is broken. The sender goes on.
     fn broken(&mut self, key: Key, error: VifError);
 }

@@ -14,6 +14,7 @@ use crate::turn::sink::Tally;
 use crate::turn::work;
 use grantway_netif::tx::status;
 use grantway_ports::{FrameMeta, FramePlace};
+use std::time::Instant;
 
 /// The sender of packets whose rest is in its pages.
 pub(super) struct Sender<'a> {
@@ -49,6 +50,14 @@ impl Sender<'_> {
     }
 }
 
+/// State of a receiver's queue after it was given its frames.
+enum Next {
+    /// Some frames wait for pages: the queue is to have a turn.
+    Wakes,
+    /// Nothing is left to do for the queue until this time, or until it is woken.
+    Rests(Option<Instant>),
+}
+
 impl<O: Others> Forward<'_, O> {
     /// Gives each receiver what is for it, and has that stored, answered and signalled. A
     /// receiver's trouble is its own. Returns why nothing more can be read of the sender.
@@ -60,8 +69,9 @@ impl<O: Others> Forward<'_, O> {
         for at in 0..self.hub.used {
             let key = self.hub.targets[at].key;
             match self.give_one(at, arena, sender.as_mut()) {
-                Ok(true) => self.others.wake(key),
-                Ok(false) => {}
+                Ok(Next::Wakes) => self.others.wake(key),
+                Ok(Next::Rests(None)) => {}
+                Ok(Next::Rests(Some(at))) => self.others.call(key, at),
                 Err(error) => {
                     // What was laid out for it is nobody's any more.
                     let target = &mut self.hub.targets[at];
@@ -76,7 +86,7 @@ impl<O: Others> Forward<'_, O> {
     }
 
     /// Gives a receiver its frames: as many as it can take at once as one burst, if all are private,
-    /// and the others one by one. Returns true if some wait for pages.
+    /// and the others one by one.
     ///
     /// # Errors
     ///
@@ -87,20 +97,20 @@ impl<O: Others> Forward<'_, O> {
         at: usize,
         arena: &mut [u8],
         mut sender: Option<&mut Sender<'_>>,
-    ) -> Result<bool, VifError> {
+    ) -> Result<Next, VifError> {
         let Hub { targets, plain, parcels, .. } = &mut *self.hub;
         let target = &mut targets[at];
         let Some(queue) = self.others.queue(target.key) else {
             count_gone(target, sender.as_deref());
-            return Ok(false);
+            return Ok(Next::Rests(None));
         };
         let Target { burst, flooded, split, packets, delivery, .. } = target;
-        let taken = match *split {
+        let (taken, call_at) = match *split {
             0 => queue.take_burst(burst, plain, arena, self.events)?,
-            _ => 0,
+            _ => (0, None),
         };
         if taken == burst.len() {
-            return Ok(false);
+            return Ok(Next::Rests(call_at));
         }
         let most = work::segments_for_each(self.bridge.reach());
         let mut waits = false;
@@ -127,7 +137,7 @@ impl<O: Others> Forward<'_, O> {
             let frame = Incoming::new(place, Origin::Bridge { sender: self.sender, flooded });
             waits |= queue.accept(frame, arena, delivery)? == Accepted::Short;
         }
-        Ok(waits)
+        Ok(if waits { Next::Wakes } else { Next::Rests(call_at) })
     }
 
     /// Stores what was laid out in the receivers' pages, answers and signals them. If the sender
@@ -141,8 +151,10 @@ impl<O: Others> Forward<'_, O> {
             let Some(queue) = self.others.queue(*key) else { continue };
             let buffers = sender.as_deref_mut().filter(|sender| sender.gone.is_none());
             let buffers = buffers.map(|sender| &mut *sender.buffers);
-            if let Err(error) = queue.finish(delivery, arena, buffers, self.events) {
-                self.others.broken(*key, error);
+            match queue.finish(delivery, arena, buffers, self.events) {
+                Ok(None) => {}
+                Ok(Some(at)) => self.others.call(*key, at),
+                Err(error) => self.others.broken(*key, error),
             }
             let Some(sender) = &mut sender else { continue };
             for crossed in delivery.crosses.iter().filter(|cross| !cross.status.is_okay()) {

@@ -403,24 +403,25 @@ impl Queue {
     }
 
     /// Takes frames from the bridge for its guest, as one burst. Returns the number of frames
-    /// taken, from the first on. The others have to be taken one by one.
+    /// taken, from the first on, and the time of the next work for which no signal comes. The
+    /// other frames have to be taken one by one.
     pub(crate) fn take_burst(
         &mut self,
         frames: &[FramePlace],
         plain: &mut RxPlain,
         arena: &mut [u8],
         events: &mut dyn EventChannels,
-    ) -> Result<usize, VifError> {
+    ) -> Result<(usize, Option<Instant>), VifError> {
         let (buffers, shared) = (&mut self.buffers, &self.shared);
         let (taken, notify) = self.receive.take_short(frames, plain, arena, buffers, shared)?;
         if taken == 0 {
-            return Ok(0);
+            return Ok((0, None));
         }
-        self.buffers.end_turn(false, &|| self.shared.now(), &self.shared.stats);
+        let call_at = self.buffers.end_turn(false, &|| self.shared.now(), &self.shared.stats);
         if notify {
             self.notify(events, self.rx_event)?;
         }
-        Ok(taken)
+        Ok((taken, call_at))
     }
 
     /// Takes another guest's packet for its guest.
@@ -433,19 +434,23 @@ impl Queue {
         self.receive.accept_split(packet, arena, delivery, &self.shared)
     }
 
-    /// Stores what was taken, answers, and signals the guest where it asked.
+    /// Stores what was taken, answers, and signals the guest where it asked. Returns the time of
+    /// the next work for which no signal comes.
     pub(crate) fn finish(
         &mut self,
         delivery: &mut Delivery,
         arena: &mut [u8],
         sender: Option<&mut Buffers>,
         events: &mut dyn EventChannels,
-    ) -> Result<(), VifError> {
+    ) -> Result<Option<Instant>, VifError> {
         let buffers = &mut self.buffers;
         let shared = &self.shared;
         let notify = self.receive.finish(delivery, arena, buffers, sender, shared)?;
-        self.buffers.end_turn(false, &|| shared.now(), &shared.stats);
-        if notify { self.notify(events, self.rx_event) } else { Ok(()) }
+        let call_at = self.buffers.end_turn(false, &|| shared.now(), &shared.stats);
+        if notify {
+            self.notify(events, self.rx_event)?;
+        }
+        Ok(call_at)
     }
 
     fn notify(&mut self, events: &mut dyn EventChannels, port: EventPort) -> Result<(), VifError> {

@@ -433,6 +433,13 @@ impl Worker {
         }
     }
 
+    /// Has a queue called at `at` at the latest.
+    fn call_by(&mut self, place: Place, at: Instant) {
+        let Some(slot) = self.queues.get_mut(place) else { return };
+        let at = slot.call_at.map_or(at, |before| before.min(at));
+        self.call_later(place, Some(at));
+    }
+
     /// Watches the port's descriptor if the queue wants frames, and stops watching it if not.
     fn watch_port(&mut self, place: Place) {
         let Some(slot) = self.queues.get_mut(place) else { return };

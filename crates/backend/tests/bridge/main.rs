@@ -9,6 +9,7 @@ mod datagrams;
 mod first_slot;
 mod guest;
 mod headroom;
+mod idle;
 mod lists;
 mod merge;
 mod mesh;

@@ -4,13 +4,12 @@
 use super::{Served, Worker};
 use crate::VifError;
 use crate::bridge::{Bundle, Forward};
-use crate::ids::Key;
 use crate::state::stats::VifStats;
 use crate::turn::lists::UPLINK;
 use crate::turn::queue::Turn;
 use crate::turn::work;
 use crate::worker::message::Notice;
-use crate::worker::neighbours::Neighbours;
+use crate::worker::neighbours::{Effects, Neighbours};
 use crate::worker::slot::Place;
 use crate::worker::watch::Woke;
 
@@ -38,16 +37,21 @@ impl Worker {
             now: (self.service.settings.clock)(),
         };
         let turn = forward.turn(&mut own.queue, &mut self.scratch);
-        let Neighbours { woken, broken, .. } = beside;
+        let effects = beside.effects();
         self.queues.put_back(place, own);
-        self.settle(woken, broken);
+        self.settle(effects);
         turn
     }
 
     /// Does to other queues what a turn on the bridge asked for, and reports a failed uplink.
-    fn settle(&mut self, woken: Vec<Key>, broken: Vec<(Key, VifError)>) {
+    fn settle(&mut self, Effects { woken, called, broken }: Effects) {
         for key in woken {
             self.wake_queue(key);
+        }
+        for (key, at) in called {
+            if let Some(place) = self.queues.place(key) {
+                self.call_by(place, at);
+            }
         }
         for (key, error) in broken {
             // Until the queue fails, other turns find it broken, too.
@@ -101,8 +105,8 @@ impl Worker {
             now: (self.service.settings.clock)(),
         };
         let more = forward.burst_from_uplink(&mut self.scratch.arena);
-        let Neighbours { woken, broken, .. } = beside;
-        self.settle(woken, broken);
+        let effects = beside.effects();
+        self.settle(effects);
         if !self.broken.is_empty() {
             self.fail_broken();
         }
@@ -181,8 +185,8 @@ impl Worker {
             now: (self.service.settings.clock)(),
         };
         forward.give_bundle(bundle, &mut self.scratch.arena, stats);
-        let Neighbours { woken, broken, .. } = beside;
-        self.settle(woken, broken);
+        let effects = beside.effects();
+        self.settle(effects);
         if let Some(since) = since {
             let took = self.used().saturating_sub(since);
             self.shares.leave_out(took);
