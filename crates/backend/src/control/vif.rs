@@ -432,7 +432,9 @@ impl Vif {
                 None
             }
         };
-        self.shared.credit.set(rate, self.shared.now());
+        if self.shared.credit.set(rate, self.shared.now()) {
+            around.workers.wake(self.id);
+        }
         Ok(())
     }
 

@@ -53,13 +53,17 @@ struct Account {
 
 impl Credit {
     /// Sets a limit from `now` on, with the bytes of a full period, or no limit. A limit that does
-    /// not change keeps its rest.
-    pub fn set(&self, rate: Option<Rate>, now: Instant) {
+    /// not change keeps its rest. Returns true if it changes: queues that it holds are then to be
+    /// given a turn, since they wait for the time of the former limit.
+    #[must_use]
+    pub fn set(&self, rate: Option<Rate>, now: Instant) -> bool {
         let mut account = self.account.lock().unwrap_or_else(PoisonError::into_inner);
-        if account.as_ref().map(|account| account.rate) != rate {
+        let changes = account.as_ref().map(|account| account.rate) != rate;
+        if changes {
             *account = rate.map(|rate| Account { rate, left: rate.bytes, since: now });
         }
         self.limited.store(rate.is_some(), Relaxed);
+        changes
     }
 
     /// Returns true if there is a limit.
@@ -120,7 +124,7 @@ mod tests {
 
     fn credit(text: &str, now: Instant) -> Credit {
         let credit = Credit::default();
-        credit.set(Some(rate(text)), now);
+        assert!(credit.set(Some(rate(text)), now));
         assert!(credit.is_limited());
         credit
     }
@@ -199,7 +203,7 @@ mod tests {
         credit.give_back(u64::MAX / 2);
         assert!(credit.take(BURST_MIN + 1, begin).is_err());
         // Without a limit there is nothing to give back to.
-        credit.set(None, begin);
+        assert!(credit.set(None, begin));
         credit.give_back(1);
     }
 
@@ -208,9 +212,11 @@ mod tests {
         let begin = Instant::now();
         let credit = credit("1000,1000", begin);
         assert_eq!(credit.take(1000, begin), Ok(()));
-        credit.set(Some(rate("1000,1000")), begin);
+        assert!(!credit.set(Some(rate("1000,1000")), begin), "the same limit");
         assert!(credit.take(1, begin).is_err());
-        credit.set(None, begin);
+        assert!(credit.set(Some(rate("1001,1000")), begin), "another limit");
+        assert_eq!(credit.take(1001, begin), Ok(()));
+        assert!(credit.set(None, begin) && !credit.set(None, begin));
         assert!(!credit.is_limited());
         assert_eq!(credit.take(u64::MAX, begin), Ok(()));
     }

@@ -25,6 +25,8 @@ pub(super) enum Command {
     /// A queue of the vif that has this number in lists.
     Attach(Box<QueueSpec>, PortId, Sender<Attached>),
     Detach(VifId, Afterwards, Sender<Vec<Detached>>),
+    /// Each queue of the vif is to have a turn.
+    Wake(VifId),
     Inspect(VifId, Sender<Inspected>),
     /// The bytes to leave free in front of each frame for the vif's guest. The answer tells that no
     /// frame is published without them any more. It has the guest's number in lists, and the

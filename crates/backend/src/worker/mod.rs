@@ -242,6 +242,14 @@ impl Workers {
         (queues, failed)
     }
 
+    /// Gives each queue of a vif a turn, since a setting has changed that it may wait for.
+    pub fn wake(&self, vif: VifId) {
+        for worker in self.all.iter().filter(|worker| worker.has(vif)) {
+            // A worker that has ended gives no turns.
+            let _ = worker.send(Command::Wake(vif));
+        }
+    }
+
     /// Leaves so many bytes free in front of each frame for a vif's guest. After the call no frame
     /// is published without them.
     pub fn set_headroom(&self, vif: VifId, headroom: u16) {

@@ -52,3 +52,36 @@ fn no_byte_more_passes_than_time_allows_and_none_less() {
     assert_eq!(passed * LEN, 9 * BYTES, "each period's bytes passed, and one period's before");
     world.stands();
 }
+
+#[test]
+fn a_queue_that_is_held_goes_by_another_rate_at_once() {
+    let mut world = World::patient(Patience::default());
+    world.attach(GUEST, &[("rate", "8000,3600000000")]);
+    world.expects(GUEST);
+    let domain = world.boot(GUEST.domain);
+    let mut guest = crate::support::hostile::Hostile::new(domain, GUEST, world.setup.domain);
+    let mut rings = guest.connect();
+    let out = guest.pages(1, Access::ReadOnly);
+    page(&out, 0).0.write(0, &frame(LEN)).unwrap();
+    let words = slot(out.grefs[0], 0, LEN as u16, 1, TxFlags::empty());
+    // A first frame says that the guest is served.
+    let sent = 1 + 40;
+    assert_eq!(guest.transmit(&mut rings, &[words]).len(), 1);
+    rings.put_tx(&vec![words; sent - 1]);
+    guest.kick(rings.tx_event);
+    world.passes(Duration::ZERO);
+    assert_eq!(1 + rings.tx_answers().len(), BYTES / LEN, "the others are held for an hour");
+    // Time stands still, and the guest says nothing. A lower rate gives its own first period.
+    let node = format!("{}/rate", world.toolstack.back(GUEST));
+    for (rate, more) in [("4000,3600000000", 4), ("12000,3600000000", 12)] {
+        world.toolstack.store.write(&node, rate.as_bytes()).unwrap();
+        world.settle();
+        world.passes(Duration::ZERO);
+        assert_eq!(rings.tx_answers().len(), more, "{rate}");
+    }
+    world.toolstack.remove(&node);
+    world.settle();
+    world.passes(Duration::ZERO);
+    assert_eq!(rings.tx_answers().len(), sent - 8 - 4 - 12, "without a limit all go");
+    world.stands();
+}

@@ -36,6 +36,10 @@ impl Worker {
                 ports.extend(failed.map(|((_, number), port)| (number, port)));
                 let _ = reply.send(ports);
             }
+            Command::Wake(vif) => {
+                let keys: Vec<Key> = self.queues.of(vif).map(|slot| slot.key).collect();
+                keys.into_iter().for_each(|key| self.wake_queue(key));
+            }
             Command::Inspect(vif, reply) => {
                 let queues = self.queues.of(vif);
                 let failed = self.failed.iter().filter(|((v, _), _)| *v == vif);
