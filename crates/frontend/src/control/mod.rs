@@ -131,15 +131,22 @@ impl Control {
     /// [`SubmitError`] within: nothing was taken then. [`VifError`] if the platform is gone.
     pub fn submit(&mut self, message: Message) -> Result<Result<Ticket, SubmitError>, VifError> {
         let taken = self.out.iter().flatten().count() + self.answers.len();
-        let free = self.out.iter().position(Option::is_none);
-        let Some(shadow) = free.filter(|_| taken < CTRL_RING_ENTRIES) else {
+        if taken >= CTRL_RING_ENTRIES {
             return Ok(Err(SubmitError::Full));
-        };
+        }
+        Ok(self.ask(message)?.ok_or(SubmitError::Full))
+    }
+
+    /// Puts a request on the ring as [`Control::submit`], but whatever answers nobody has looked
+    /// at: the answers to a change's own requests never wait. Returns none if all slots have
+    /// requests that are not answered yet.
+    fn ask(&mut self, message: Message) -> Result<Option<Ticket>, VifError> {
+        let Some(shadow) = self.out.iter().position(Option::is_none) else { return Ok(None) };
         self.made = self.made.wrapping_add(1);
         // The shadow is below the number of slots, for which the bits have room.
         let id = self.made << SHADOW_BITS | shadow as u16;
         if self.ring.push(message.request(id).to_words()).is_err() {
-            return Ok(Err(SubmitError::Full));
+            return Ok(None);
         }
         if let Some(place) = self.out.get_mut(shadow) {
             *place = Some(Asked { id, message });
@@ -147,7 +154,7 @@ impl Control {
         if self.ring.publish() {
             self.channels.set.notify(self.channels.tx)?;
         }
-        Ok(Ok(Ticket(id)))
+        Ok(Some(Ticket(id)))
     }
 
     /// Returns the next answer to a request of [`Control::submit`], in the order in which they
@@ -250,12 +257,12 @@ impl Control {
     /// Sends the next request of a change of the hash, and of staging, if there is one.
     fn go_on(&mut self) -> Result<(), VifError> {
         if let Some(message) = self.change.next_message(&self.hash_page.0, self.hash_page.1.0)
-            && let Ok(ticket) = self.submit(message)?
+            && let Some(ticket) = self.ask(message)?
         {
             self.change.asked(ticket);
         }
         if let Some(message) = self.staging.next_message(&self.list_page.0, self.list_page.1.0)
-            && let Ok(ticket) = self.submit(message)?
+            && let Some(ticket) = self.ask(message)?
         {
             self.staging.asked(ticket);
         }

@@ -290,6 +290,35 @@ fn ctrl_a_change_that_is_refused_switches_hashing_off() {
 }
 
 #[test]
+fn ctrl_answers_that_nobody_takes_do_not_hold_up_a_change() {
+    let (mut world, rings, mut served) = connected();
+    for queue in 0..128 {
+        submit(&mut world, Message::GetGrefMappingSize { queue }).unwrap();
+    }
+    // Every slot of the ring has a request that is not answered, and the change waits.
+    world.vif.set_hash(Some(wish(&[0]))).unwrap();
+    let requests = served.requests();
+    assert_eq!(requests.len(), 128);
+    let answers: Vec<_> = requests.iter().map(|r| r.answer(Status::Success, r.data[0])).collect();
+    served.answer(&mut world.server, &answers);
+    world.vif.take_answers().unwrap();
+    // The application takes none of the answers.
+    for _ in 0..2 {
+        assert_eq!(serve(&mut world, &mut served, willing), [7, 1, 3, 4, 5, 6, 2]);
+        assert_eq!(world.vif.hash().1, HashState::Set);
+        world.vif.set_hash(Some(wish(&[0]))).unwrap();
+    }
+    serve(&mut world, &mut served, willing);
+    // They are all there, and the application asks nothing more before it takes one.
+    for queue in 0..128 {
+        assert_eq!(submit(&mut world, WISH).is_err(), queue == 0);
+        assert_eq!(next(&mut world).unwrap().message, Message::GetGrefMappingSize { queue });
+    }
+    served.close(&mut world.server);
+    world.ends(rings);
+}
+
+#[test]
 fn ctrl_a_backend_without_the_ring() {
     let mut world = World::new();
     let rings = world.connect();
