@@ -456,13 +456,31 @@ impl Queue {
         self.flush()?;
         self.post()?;
         let frame = self.receive.arm().map_err(self.fault())?;
+        Ok(self.arm_room()? || frame)
+    }
+
+    /// Takes the last look before sleeping, as [`Queue::arm`], of a caller that receives nothing
+    /// before there is room: frames that are there do not keep it awake, and the backend is not
+    /// asked to signal them.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Queue::arm`].
+    pub fn arm_for_room(&mut self) -> Result<bool, VifError> {
+        self.flush()?;
+        self.post()?;
+        self.arm_room()
+    }
+
+    /// Asks to be signalled for room if the last frame found none. Returns true if there is room.
+    fn arm_room(&mut self) -> Result<bool, VifError> {
         // Answers that are there now are room, and nobody signals them a second time.
         let room = self.wants_room && {
             self.reap()?;
             self.transmit.has_room() || self.transmit.arm().map_err(self.fault())?
         };
         self.wants_room &= !room;
-        Ok(frame || room)
+        Ok(room)
     }
 
     /// Takes in signals without blocking. Returns true if there was one.

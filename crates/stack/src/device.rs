@@ -48,8 +48,8 @@ pub struct Device<L> {
     next: usize,
     /// True if a burst may still be fetched in this turn.
     may_fetch: bool,
-    /// True if a burst was fetched in this turn.
-    fetched: bool,
+    /// True if smoltcp was given a frame in this turn, or a frame was dropped before it.
+    took: bool,
     fault: Option<VifError>,
     stats: DeviceStats,
     /// The states of flows, if they are wanted.
@@ -70,7 +70,7 @@ impl<L: Link> Device<L> {
             arrived: Vec::new(),
             next: 0,
             may_fetch: false,
-            fetched: false,
+            took: false,
             fault: None,
             stats: DeviceStats::default(),
             log: None,
@@ -136,13 +136,14 @@ impl<L: Link> Device<L> {
     /// Begins a turn, in which smoltcp is given the frames that lie here and one more burst.
     pub fn begin(&mut self) {
         self.may_fetch = true;
-        self.fetched = false;
+        self.took = false;
     }
 
-    /// Returns true if a burst came in this turn, even if none of its frames was of use.
+    /// Returns true if frames were taken in this turn, even if none of them was of use. None is
+    /// taken while too many frames wait for room.
     #[must_use]
-    pub fn has_fetched(&self) -> bool {
-        self.fetched
+    pub fn has_taken(&self) -> bool {
+        self.took
     }
 
     /// Sends frames that waited, and shows the other end all frames that were sent. Returns true if
@@ -168,6 +169,12 @@ impl<L: Link> Device<L> {
     #[must_use]
     pub fn is_blocked(&self) -> bool {
         !self.outgoing.is_empty()
+    }
+
+    /// Returns true if so many frames wait for room that none is received.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.outgoing.is_full()
     }
 
     /// Returns the fault of the link, once.
@@ -205,6 +212,7 @@ impl<L: Link> Device<L> {
                 continue;
             };
             self.next += 1;
+            self.took = true;
             let bytes = self.arena.get_mut(frame.at..frame.at + frame.len)?;
             if admit(bytes, frame.offload, &mut self.sizes, self.mtu, &mut self.stats) {
                 self.stats.rx_frames += 1;
@@ -228,10 +236,7 @@ impl<L: Link> Device<L> {
             arrived.push(Arrived { at, len: frame.len, offload: frame.offload });
         });
         match came {
-            Ok(came) => {
-                self.fetched |= came > 0;
-                came > 0
-            }
+            Ok(came) => came > 0,
             Err(fault) => {
                 self.fault = Some(fault);
                 self.arrived.clear();

@@ -249,18 +249,18 @@ impl Stack {
         queue.flush()
     }
 
-    /// Gives the sockets a burst of frames that came. Returns true if there was any.
+    /// Gives the sockets a burst of frames that came. Returns true if there was any. While too many
+    /// frames wait for the backend's room, none is taken: an answer would have to wait, too.
     ///
     /// # Errors
     ///
     /// The backend broke the protocol, or the platform is gone.
     pub fn receive(&mut self, now: Instant) -> Result<bool, VifError> {
         self.device.begin();
-        let mut came = self.device.has_frames();
         let Self { interface, device, sockets, .. } = self;
         while interface.poll_ingress_single(now, device, sockets) != PollIngressSingleResult::None {
         }
-        came |= self.device.has_fetched();
+        let came = self.device.has_taken();
         self.check()?;
         self.renew()?;
         if let Some(queue) = self.device.link_mut().filter(|_| came) {
@@ -357,14 +357,17 @@ impl Stack {
         device.flow_states(queued, each);
     }
 
-    /// Looks a last time before sleeping. Returns true if something is there already.
+    /// Looks a last time before sleeping. Returns true if something is there already. A stack that
+    /// receives nothing, since too many frames wait for room, sleeps until there is room, whatever
+    /// frames came.
     ///
     /// # Errors
     ///
     /// The backend broke the protocol, or the platform is gone.
     pub fn arm(&mut self) -> Result<bool, VifError> {
-        let here = self.device.has_frames();
+        let (here, full) = (self.device.has_frames(), self.device.is_full());
         match self.device.link_mut() {
+            Some(queue) if full => queue.arm_for_room(),
             Some(queue) => Ok(queue.arm()? || here),
             None => Ok(false),
         }

@@ -16,6 +16,7 @@ mod backend;
 mod conversation;
 mod enemy;
 mod guest;
+mod held;
 mod lists;
 mod port;
 mod stalls;

@@ -315,3 +315,23 @@ fn a_full_ring_sleeps_until_a_part_of_it_is_free() {
     std::thread::sleep(Duration::from_millis(1));
     world.ends(rings);
 }
+
+#[test]
+fn a_queue_that_waits_for_room_alone_sleeps_over_frames() {
+    let mut world = World::new();
+    let mut rings = world.connect();
+    let (sent, mut buffer) = (frame(60, 1), [0; 200]);
+    rings.deliver(&world.server, &sent);
+    assert!(world.vif.recv(&mut buffer).unwrap().is_some());
+    while world.vif.send(&sent, Offload::default()).is_ok() {}
+    // The ring was not armed for receiving since that frame, and is not now.
+    assert!(!world.vif.queues()[0].arm_for_room().unwrap(), "no room");
+    assert!(!rings.deliver(&world.server, &sent), "a signal is asked for");
+    assert!(!world.vif.queues()[0].arm_for_room().unwrap(), "a frame is no room");
+    let (answered, asked) = rings.serve_tx();
+    assert!(answered > 0 && asked, "nobody signals room");
+    assert!(world.vif.queues()[0].arm_for_room().unwrap(), "there is room");
+    assert!(world.vif.arm().unwrap(), "the frame is still there");
+    assert!(world.vif.recv(&mut buffer).unwrap().is_some());
+    world.ends(rings);
+}

@@ -102,7 +102,7 @@ impl Host {
         loop {
             device.begin();
             while interface.poll_ingress_single(now, device, sockets) != Ingress::None {}
-            if !device.has_fetched() {
+            if !device.has_taken() {
                 return;
             }
         }
