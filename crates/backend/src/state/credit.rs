@@ -35,6 +35,14 @@ impl Rate {
     }
 }
 
+impl Rate {
+    /// Returns the time that so many periods take, of at most some centuries.
+    fn time(&self, periods: u128) -> Duration {
+        let nanos = self.period.as_nanos().saturating_mul(periods);
+        Duration::from_nanos(nanos.min(u128::from(u64::MAX)) as u64)
+    }
+}
+
 /// The rest of a limit, shared by the queues of a vif.
 #[derive(Debug, Default)]
 pub(crate) struct Credit {
@@ -85,7 +93,7 @@ impl Credit {
     ///
     /// # Errors
     ///
-    /// The time at which the rest grows again, if it is too small.
+    /// The time from which the rest is large enough, if it is too small and nobody else takes of it.
     pub fn take(&self, bytes: u64, now: Instant) -> Result<(), Instant> {
         let mut account = self.account.lock().unwrap_or_else(PoisonError::into_inner);
         account.as_mut().map_or(Ok(()), |account| account.take(bytes, now))
@@ -101,15 +109,17 @@ impl Account {
             let earned = (u128::from(self.rate.bytes) * periods).min(u128::from(most)) as u64;
             self.left = (self.left + earned).min(most);
             // Periods follow each other without a gap, however late we look, so the mean is right.
-            let begun = self.rate.period.as_nanos() * periods;
-            self.since += Duration::from_nanos(begun.min(u128::from(u64::MAX)) as u64);
+            self.since += self.rate.time(periods);
         }
         match self.left.checked_sub(bytes) {
             Some(left) => {
                 self.left = left;
                 Ok(())
             }
-            None => Err(self.since + self.rate.period),
+            None => {
+                let missing = u128::from(bytes - self.left);
+                Err(self.since + self.rate.time(missing.div_ceil(self.rate.bytes.into())))
+            }
         }
     }
 }
@@ -173,10 +183,27 @@ mod tests {
     fn a_packet_larger_than_a_period_goes_in_the_end() {
         let begin = Instant::now();
         let credit = credit("1000,1000", begin);
-        let more = credit.take(65_535, begin).unwrap_err();
-        assert_eq!(more, begin + Duration::from_millis(1));
-        assert!(credit.take(65_535, begin + Duration::from_millis(64)).is_err());
-        assert_eq!(credit.take(65_535, begin + Duration::from_millis(66)), Ok(()));
+        let more = begin + Duration::from_millis(65);
+        assert_eq!(credit.take(65_535, begin), Err(more));
+        assert_eq!(credit.take(65_535, more - Duration::from_nanos(1)), Err(more));
+        assert_eq!(credit.take(65_535, more), Ok(()));
+    }
+
+    #[test]
+    fn a_packet_is_looked_at_once_however_short_the_period() {
+        for (text, expected) in [("1,1", 1), ("10,10", 1), ("1000,1000", 1), ("50000,50000", 0)] {
+            let begin = Instant::now();
+            let credit = credit(text, begin);
+            let (mut now, mut looks) = (begin, 0);
+            while let Err(later) = credit.take(40_001, now) {
+                (now, looks) = (later, looks + 1);
+            }
+            assert_eq!(looks, expected, "{text}");
+        }
+        // A time that no clock reaches is no fault.
+        let begin = Instant::now();
+        let credit = credit("1,18446744073709551615", begin);
+        assert!(credit.take(40_001, begin).unwrap_err() > begin);
     }
 
     #[test]
