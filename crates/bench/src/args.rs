@@ -27,7 +27,7 @@ comes, besides, a page of the same tables and of plots, for any browser.
 Example:
   grantway bench packets
   grantway bench latency --mode all
-  grantway bench seeds --seed 004")]
+  grantway bench papers --paper 004")]
 pub struct BenchArgs {
     /// The bench to run.
     #[command(subcommand)]
@@ -42,7 +42,8 @@ pub enum BenchWhat {
     /// Time that packets are under way, at a fixed rate.
     Latency(LatencyArgs),
     /// The tables of the papers that Grantway grew from, beside our figures.
-    Seeds(SeedsArgs),
+    #[command(visible_alias = "seeds")]
+    Papers(PapersArgs),
     /// Packets per second and round trips, against testpmd of DPDK over memif, vhost-user and the
     /// kernel.
     Peers(crate::peers::args::PeersArgs),
@@ -317,30 +318,41 @@ pub struct LatencyArgs {
     pub output: OutputArgs,
 }
 
-/// `grantway bench seeds`.
+/// `grantway bench papers`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-  000  persistent grants for xen-netback and xen-netfront, 2015
-  001  copying against mapping in xen-netback, 2013
-  004  staging grants, 2017
-Each row has what the paper measured, on its hardware and on Xen, and what this
-machine does on the embedded host, before and after. The factors of the two are to
-be compared with care, the figures not at all: the embedded host's grant operations
-cost more than Xen's. A paper's TCP is here frames of 65535 bytes.
+The papers:
+  000  persistent grants for xen-netback and xen-netfront; Joao Martins, 2015
+  001  copying against mapping in xen-netback; Wei Liu, 2013
+  002  lists of packets through each layer of Linux; Edward Cree, 2018
+  003  MirageOS on Xen; Dimosthenis Pediaditakis and David Scott, 2013
+  004  staging grants; Joao Martins, 2017
+Each row has the paper's figures, of its hardware and of Xen, and the figures of this
+machine on the embedded host, before and after the proposal. Compare the factors with
+care, and the figures not at all: the embedded host's grant operations cost more than
+Xen's. Bursts and waiting are the paper's. A paper's TCP is here frames of 65535 bytes.
+Rows that are not measured are listed with the reason, or with their own command.
+
+With --on-xen nothing is measured: the rows are those that `make lab-bench` wrote, in
+instructions of an emulated machine (lab/README.md).
 
 Example:
-  grantway bench seeds
-  grantway bench seeds --seed 000,004 --seconds 2 --report seeds.html")]
-pub struct SeedsArgs {
-    /// The papers: 000, 001, 004, or `all`.
-    #[arg(long, value_name = "LIST", default_value = "all", value_parser = seeds)]
-    pub seed: List<&'static str>,
-    /// Frames that the generator makes at a time.
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=BURST_MAX as i64))]
-    pub burst: u32,
+  grantway bench papers
+  grantway bench papers --paper 000,004 --seconds 2 --report papers.html
+  grantway bench papers --on-xen")]
+pub struct PapersArgs {
+    /// The papers: 000, 001, 002, 003, 004, or `all`.
+    #[arg(long, alias = "seed", value_name = "LIST", default_value = "all", value_parser = papers)]
+    pub paper: List<&'static str>,
+    /// Frames that the generator makes at a time, in place of each paper's own number.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=BURST_MAX as i64))]
+    pub burst: Option<u32>,
     /// Seconds that each side of a row is measured.
     #[arg(long, value_name = "S", default_value = "0.5", value_parser = seconds)]
     pub seconds: f64,
+    /// Show the figures that lab/bench wrote to this file, in place of measuring.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = ".cache/lab/bookworm/bench.json", conflicts_with_all = ["burst", "seconds", "report"])]
+    pub on_xen: Option<PathBuf>,
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -412,8 +424,8 @@ fn any_way(text: &str) -> Listed<Direction> {
     named(text, Direction::value_variants(), Direction::name)
 }
 
-fn seeds(text: &str) -> Listed<&'static str> {
-    named(text, &["000", "001", "004"], str::to_owned)
+fn papers(text: &str) -> Listed<&'static str> {
+    named(text, &["000", "001", "002", "003", "004"], str::to_owned)
 }
 
 fn sizes(text: &str) -> Listed<usize> {
@@ -470,7 +482,7 @@ mod tests {
             (bursts("1025").err(), ["\"1025\"", "1 to 1024"]),
             (rates("0").err(), ["\"0\"", "frames a second from 1"]),
             (queues("17").err(), ["\"17\"", "queues from 1 to 16"]),
-            (seeds("002").err(), ["\"002\"", "000, 001, 004"]),
+            (papers("005").err(), ["\"005\"", "000, 001, 002, 003, 004"]),
         ] {
             let said = refused.expect("an error");
             for part in parts {

@@ -3,7 +3,7 @@
 use crate::args::{BenchArgs, BenchWhat};
 use crate::demo::DemoArgs;
 use crate::{
-    crew, demo, latency, packets, peers, prices, scale, seeds, stream, tcp, turns, vector,
+    crew, demo, latency, packets, papers, peers, prices, scale, stream, tcp, turns, vector,
 };
 use clap::Subcommand;
 use grantway_command::error::CommandError;
@@ -39,7 +39,7 @@ fn bench(args: &BenchArgs) -> Result<(), CommandError> {
     match &args.what {
         BenchWhat::Packets(args) => packets::run(args),
         BenchWhat::Latency(args) => latency::run(args),
-        BenchWhat::Seeds(args) => seeds::run(args),
+        BenchWhat::Papers(args) => papers::run(args),
         BenchWhat::Peers(args) => peers::run(args),
         BenchWhat::Stream(args) => stream::run(args),
         BenchWhat::Tcp(args) => tcp::run(args),

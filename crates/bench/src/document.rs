@@ -9,7 +9,7 @@ use serde::Serialize;
 /// The JSON that every bench prints. The fields of a row name their units.
 #[derive(Debug, Serialize)]
 pub struct Document<'a, R> {
-    /// Name of the bench: `packets`, `latency`, `seeds`, `peers`, `stream`, `vector`,
+    /// Name of the bench: `packets`, `latency`, `papers`, `peers`, `stream`, `vector`,
     /// `vector-nftables`, `scale`, `prices` or `demo`.
     pub bench: &'static str,
     /// Version of Grantway.

@@ -1,9 +1,8 @@
 //! Program that `grantway bench` and `grantway demo` run. It prints figures with the conditions
 //! under which they hold.
 //!
-//! - [`cli`], [`args`]: the command line. [`packets`], [`latency`], [`seeds`], [`peers`],
-//!   [`stream`], [`tcp`], [`vector`], [`scale`]: the benches. [`papers`]: the figures of the
-//!   papers. [`demo`]: one bench for a first look.
+//! - [`cli`], [`args`]: the command line. [`packets`], [`latency`], [`papers`], [`peers`],
+//!   [`stream`], [`tcp`], [`vector`], [`scale`]: the benches. [`demo`]: one bench for a first look.
 //! - [`rig`]: processes; [`contest`]: several of them in turns; [`tally`]: the difference of two
 //!   reports, which is a slice. [`tools`], [`namespace`]: programs of others.
 //! - [`slices`], [`stats`]: turns, dropped slices, pairs, medians; [`probe`]: the state of the
@@ -30,7 +29,6 @@ mod probe;
 mod progress;
 mod rig;
 mod scale;
-mod seeds;
 mod slices;
 mod stats;
 mod stream;

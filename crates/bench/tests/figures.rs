@@ -335,30 +335,143 @@ fn latency_tells_percentiles_and_a_curve() {
 }
 
 #[test]
-fn seeds_stand_beside_ours() {
+fn papers_stand_beside_ours() {
     let _alone = alone();
-    let args = ["bench", "seeds", "--seed", "001", "--seconds", "0.1", "--json"];
-    let document = document(grantway_with(&args), "seeds");
+    let args = ["bench", "papers", "--paper", "001", "--seconds", "0.1", "--json"];
+    let document = document(grantway_with(&args), "papers");
     assert!(rows(&document).len() >= 2, "{document}");
     for row in rows(&document) {
-        assert_eq!((&row["seed"], &row["unit"]), (&"001".into(), &"Gbit/s".into()));
+        assert_eq!((&row["paper"], &row["unit"]), (&"001".into(), &"Gbit/s".into()));
         assert_eq!(row["before"]["policy"], "copy", "{row}");
         for side in ["before", "after"] {
             assert!(row[side]["value"].as_f64() > Some(0.0), "{row}");
+            check_batches(&row[side]["batches"]);
         }
-        for key in ["seed_before", "seed_after", "seed_factor", "wire_10g_mpps"] {
+        for key in ["paper_before", "paper_after", "paper_factor", "wire_10g_mpps"] {
             assert!(row[key].as_f64() > Some(0.0), "{key} in {row}");
         }
-        assert!(row["seed_ppi"][1].as_f64() > Some(0.9), "{row}");
-        for key in ["conditions", "host", "state"] {
+        assert!(row["paper_batches"][1]["interrupts"].as_u64() > Some(170_000), "{row}");
+        for key in ["conditions", "apart", "host", "state"] {
             assert!(row[key].as_str().is_some_and(|text| !text.is_empty()), "{key} in {row}");
         }
     }
-    let text =
-        succeed(grantway_with(&["bench", "seeds", "--seed", "001", "--seconds", "0.05"]), PROMPT);
-    for words in ["seed 001", "6.50 > 14.0", "paper", "ours", "embedded host", "state"] {
+    // The earlier names of the command and of its option.
+    let args = ["bench", "seeds", "--seed", "001", "--seconds", "0.05"];
+    let text = succeed(grantway_with(&args), PROMPT);
+    for words in [
+        "paper 001: ",
+        "Wei Liu, 2013",
+        "6.50 > 14.0",
+        "embedded host",
+        "state",
+        "frames of 65,535 B in place of TCP",
+        "1.31",
+        "2392614",
+        "turns (nr_napi_schedule)",
+        "Not measured here",
+    ] {
         assert!(text.contains(words), "no {words:?} in\n{text}");
     }
+}
+
+/// Checks that the counts of a side are those of its quotients.
+fn check_batches(side: &Value) {
+    let count = |key: &str| side[key].as_u64().unwrap_or_else(|| panic!("{key} in {side}"));
+    let (packets, slots) = (count("packets"), count("slots"));
+    assert!(packets > 0 && slots >= packets, "{side}");
+    for (quotient, of, per) in [
+        ("ppn", packets, "turns"),
+        ("spn", slots, "turns"),
+        ("ppi", packets, "interrupts"),
+        ("spi", slots, "interrupts"),
+    ] {
+        // An end that never slept was never interrupted.
+        let Some(value) = side[quotient].as_f64() else {
+            assert_eq!(count(per), 0, "{side}");
+            continue;
+        };
+        let counted = of as f64 / count(per) as f64;
+        assert!((counted - value).abs() <= 0.02 * value, "{quotient} in {side}");
+    }
+}
+
+#[test]
+fn papers_without_packets_between_two_ends_have_their_rows() {
+    let _alone = alone();
+    let args = ["bench", "papers", "--paper", "002,003", "--seconds", "0.05", "--json"];
+    let text = succeed(grantway_with(&args), PROMPT);
+    let document: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e} in {text}"));
+    let lists = document["lists"].as_array().expect("lists");
+    assert_eq!(lists.len(), 4, "{document}");
+    for row in lists {
+        for at in [0, 1] {
+            assert!(row["mpps"][at].as_f64() > Some(0.0), "{row}");
+        }
+    }
+    let apart = document["apart"].as_array().expect("rows that are not measured");
+    for figure in ["2.75 Gbit/s", "1.64 Gbit/s", "about +10 %"] {
+        let row = apart.iter().find(|row| row["figure"] == figure);
+        let reason = row.unwrap_or_else(|| panic!("no {figure} in {text}"))["reason"].as_str();
+        assert!(reason.is_some_and(|reason| !reason.is_empty()), "{row:?}");
+    }
+    let text = succeed(grantway_with(&["bench", "papers", "--paper", "003"]), PROMPT);
+    for words in ["paper 003: ", "David Scott, 2013", "2.1 Gbit/s", "grantway bench tcp"] {
+        assert!(text.contains(words), "no {words:?} in\n{text}");
+    }
+}
+
+#[test]
+fn papers_show_the_rows_of_the_lab() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("bench.json");
+    let row = |setup: &str, frames: &str, mpps: f64, gbps: f64| {
+        serde_json::json!({ "part": "any", "setup": setup, "way": "guest to dom0",
+            "frames": frames, "mpps": mpps, "gbps": gbps, "packets": 7 })
+    };
+    let rows = [
+        row("kernel netback", "TCP", 0.0065, 3.38),
+        row("kernel netback, sleep", "64 B, 1 at once", 0.25, 0.1),
+        row("unikernel, persistent, sleep", "64 B, 1 at once", 0.75, 0.3),
+        row("our frontend, copy", "65535 B", 0.013, 7.0),
+        row("our frontend, staging", "65535 B", 0.022, 14.0),
+    ];
+    let lab = serde_json::json!({ "bench": "lab", "host": "xen", "clock": "one", "rows": rows });
+    std::fs::write(&file, lab.to_string()).unwrap();
+    let on_xen = |words: &[&str]| {
+        let mut command = grantway_with(&["bench", "papers", "--on-xen"]);
+        command.arg(&file).args(words);
+        succeed(command, PROMPT)
+    };
+    let text = on_xen(&[]);
+    for words in [
+        "0.250 > 0.750",
+        "3.00",
+        "7.00 > 14.0",
+        "kernel netback, sleep > unikernel, persistent, sleep; 64 B, 1 at once",
+        "make lab-bench PART=image-poll",
+        "our frontend has one queue in lab/bench",
+        "2.75 Gbit/s",
+        "TCP by iperf3 of stock guests",
+    ] {
+        assert!(text.contains(words), "no {words:?} in\n{text}");
+    }
+    let document: Value = serde_json::from_str(&on_xen(&["--json"])).unwrap();
+    let found = document["rows"].as_array().unwrap();
+    let with = |key: &str| found.iter().filter(|row| !row[key].is_null()).count();
+    // Bulk transmit of papers 000 and 004 by one queue: persistent has no row of this size.
+    assert_eq!((with("factor"), with("factor") + with("reason")), (2, found.len()), "{document}");
+    std::fs::write(&file, "{}").unwrap();
+    let said = common::finish(
+        {
+            let mut command = grantway_with(&["bench", "papers", "--on-xen"]);
+            command.arg(&file);
+            command
+        },
+        PROMPT,
+    );
+    assert_eq!(said.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.contains("--on-xen") && said.contains("make lab-bench"), "{said}");
 }
 
 #[test]

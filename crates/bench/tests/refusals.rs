@@ -25,8 +25,8 @@ fn a_bench_that_cannot_be_is_refused() {
         (["latency", "--size", "60"], ["\"60\"", "64 to 65535"]),
         (["latency", "--every", "0"], ["'0'", "1..=1000000"]),
         (["latency", "--policy", ""], ["\"\"", "all, or of copy"]),
-        (["seeds", "--seed", "002"], ["\"002\"", "000, 001, 004"]),
-        (["seeds", "--burst", "0"], ["'0'", "1..=1024"]),
+        (["papers", "--paper", "005"], ["\"005\"", "000, 001, 002, 003, 004"]),
+        (["papers", "--burst", "0"], ["'0'", "1..=1024"]),
     ] {
         misused(&[&["bench"], &args[..]].concat(), &parts);
     }

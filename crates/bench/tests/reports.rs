@@ -125,14 +125,17 @@ fn latency_as_a_distribution() {
 }
 
 #[test]
-fn seeds_beside_ours_with_factors_over_queues() {
+fn papers_beside_ours_with_factors_over_queues() {
     let _alone = alone();
-    let (text, page) = run(&["bench", "seeds", "--seed", "004", "--seconds", "0.02"]);
+    let (text, page) = run(&["bench", "papers", "--paper", "004", "--seconds", "0.02"]);
     let titles = plots(&page);
     let [sent, received] =
         ["transmit", "receive"].map(|way| format!("Factor over queues, guest {way}"));
     assert_eq!(titles, [&sent, &received, &sent, &received], "one of each for both tables");
-    has(&page, &["Seed 004, Mpps: ", "Seed 004, Gbit/s: ", "that a wire carries", ">148.81</td>"]);
+    has(
+        &page,
+        &["Paper 004, Mpps: ", "Paper 004, Gbit/s: ", "that a wire carries", ">148.81</td>"],
+    );
     has_rows(&page, &text, "guest ");
 }
 
@@ -170,7 +173,7 @@ fn a_page_that_cannot_be_written_is_told_before_anything_is_measured() {
     let _alone = alone();
     let user = Unprivileged::with(&["grantway-bench"]);
     let folder = Path::new("/no/such/x.html");
-    for bench in ["packets", "latency", "seeds", "vector"] {
+    for bench in ["packets", "latency", "papers", "vector"] {
         // The time is longer than the test waits.
         let args = ["bench", bench, "--seconds", "3600", "--report"];
         for path in [folder, Path::new("/")] {

@@ -95,7 +95,7 @@ struct Group {
 }
 
 fn groups(args: &VectorArgs) -> Vec<Group> {
-    let (four, many) = (Traffic::Flows(4), Traffic::Flows(4096));
+    let many = Traffic::Flows(4096);
     let mut groups = Vec::new();
     if let Some(rules) = &args.rules {
         let one = |&n: &usize| Case::new(&format!("{n} rules"), Load::Rules(n), many, None);
@@ -109,16 +109,51 @@ fn groups(args: &VectorArgs) -> Vec<Group> {
         groups.push(Group { cases: filters.0.iter().map(one).collect(), costs: true });
     }
     if groups.is_empty() {
-        let cases = vec![
-            Case::new("four streams", Load::Nothing, four, Some(22.5)),
-            Case::new("one firewall rule", Load::OneRule, four, Some(35.1)),
-            Case::new("flower filters", Load::Flower, four, Some(29.7)),
-            Case::new("one stream", Load::Nothing, Traffic::Flows(1), Some(4.0)),
-            Case::new("split at every node", Load::OneRule, Traffic::Split, None),
-        ];
-        groups.extend(cases.into_iter().map(|case| Group { cases: vec![case], costs: false }));
+        let split = Case::new("split at every node", Load::OneRule, Traffic::Split, None);
+        let cases = paper_cases().into_iter().chain([split]);
+        groups.extend(cases.map(|case| Group { cases: vec![case], costs: false }));
     }
     groups
+}
+
+/// Returns the cases of the paper on lists.
+fn paper_cases() -> [Case; 4] {
+    let four = Traffic::Flows(4);
+    [
+        Case::new("four streams", Load::Nothing, four, Some(22.5)),
+        Case::new("one firewall rule", Load::OneRule, four, Some(35.1)),
+        Case::new("flower filters", Load::Flower, four, Some(29.7)),
+        Case::new("one stream", Load::Nothing, Traffic::Flows(1), Some(4.0)),
+    ]
+}
+
+/// Figures of one case, one by one and in lists.
+pub struct Against {
+    /// Millions of frames per second, one by one and in lists.
+    pub mpps: [f64; 2],
+    /// Ratio of the rate in lists to one by one; `None` if no pair of slices was in one state.
+    pub gain: Option<Ratio>,
+    /// Number of slices.
+    pub n: usize,
+}
+
+/// Measures the paper's case of this name one by one and in lists of `list` frames.
+///
+/// # Errors
+///
+/// There is no case of this name, or its rules cannot be compiled.
+pub fn lists_against_one(
+    name: &str,
+    list: usize,
+    timing: Timing,
+    progress: &mut dyn FnMut(f64),
+) -> Result<Against, CommandError> {
+    let cases: Vec<_> = paper_cases().into_iter().filter(|case| case.name == name).collect();
+    let group = Group { cases, costs: false };
+    match &rows(&group, &[1, list], timing, progress)?[..] {
+        [one, many] => Ok(Against { mpps: [one.mpps, many.mpps], gain: many.gain, n: many.n }),
+        _ => Err(CommandError::Failed(format!("no case {name}"))),
+    }
 }
 
 /// Runs the command.

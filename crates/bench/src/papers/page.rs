@@ -1,28 +1,50 @@
 //! The report: the papers' tables beside our figures, as a page.
 
-use super::{COLUMNS, Row, WIRE, has_wire, place, tables, wire};
+use super::{
+    COLUMNS, Findings, Row, WIRE, apart, batches, has_wire, heading, lists, place, tables, wire,
+};
 use crate::document;
 use crate::fill::{conditions, has_width, slices};
-use grantway_command::args::WaitModeArg;
 use grantway_command::report::{Axis, Plot, Report, Scale, Section, Series};
+use grantway_command::table::Table;
 
-/// Returns the page of these rows.
-pub fn of(rows: &[Row]) -> Report {
-    let bursts = document::different(rows, |row| row.burst.to_string());
+/// Returns the page of these findings.
+pub fn of(findings: &Findings) -> Report {
+    let rows = &findings.rows;
     let own = [
-        ("burst", bursts.join(", ")),
-        ("mode", WaitModeArg::Adaptive.name().to_owned()),
+        ("burst", document::different(rows, |row| row.burst.to_string()).join(", ")),
+        ("mode", document::different(rows, |row| row.mode.clone()).join(", ")),
         ("n", slices(rows.iter().map(|row| row.n))),
         ("set-up", place(rows)),
     ];
-    let mut sections: Vec<Section> = tables(rows).filter_map(section).collect();
-    if has_wire(rows) {
-        sections.push(Section {
-            heading: format!("Seed 004: {WIRE}"),
-            table: Some(wire()),
+    let mut sections = Vec::new();
+    for paper in &findings.papers {
+        let about = |text: &str| format!("Paper {}, {text}", paper.number);
+        let plain = |heading: &str, table: Table| Section {
+            heading: about(heading),
+            table: Some(table),
             ..Section::default()
-        });
+        };
+        for rows in tables(rows).filter(|rows| rows[0].paper == paper.number) {
+            sections.extend(section(rows));
+            sections.extend(batches::table(rows).map(|table| plain(batches::HEADING, table)));
+        }
+        if paper.number == lists::PAPER && !findings.lists.is_empty() {
+            sections.push(plain(lists::HEADING, lists::table(&findings.lists)));
+        }
+        if has_wire(&[paper]) {
+            sections.push(plain(WIRE, wire()));
+        }
+        let rest: Vec<_> = findings.apart.iter().filter(|row| row.paper == paper.number).collect();
+        if !rest.is_empty() {
+            sections.push(plain(apart::HEADING, apart::table(&rest)));
+        }
     }
+    let papers: Vec<_> = findings.papers.iter().map(|paper| paper.words()).collect();
+    sections.insert(
+        0,
+        Section { heading: "Papers".to_owned(), note: papers.join(". "), ..Section::default() },
+    );
     Report {
         title: "Grantway: the papers' tables beside ours".to_owned(),
         conditions: conditions(rows, &COLUMNS, &own),
@@ -34,7 +56,7 @@ pub fn of(rows: &[Row]) -> Report {
 fn section(rows: &[Row]) -> Option<Section> {
     let first = rows.first()?;
     Some(Section {
-        heading: format!("Seed {}, {}: {}", first.seed, first.unit.as_str(), first.conditions),
+        heading: format!("Paper {}, {}", first.paper, heading(first)),
         note: "The paper's figures before and after, on its hardware and on Xen, and ours on the \
                embedded host. The factors are to be compared with care, the figures not at all."
             .to_owned(),
@@ -52,7 +74,7 @@ fn factors(rows: &[Row]) -> Vec<Plot> {
         let (mut paper, mut ours) = (line("paper"), line("ours"));
         for row in rows.iter().filter(|row| row.direction.words() == words) {
             let queues = row.queues.into();
-            paper.points.push((queues, row.seed_factor));
+            paper.points.extend(row.paper_factor.map(|factor| (queues, factor)));
             if let Some(factor) = row.factor {
                 ours.points.push((queues, factor.median));
                 ours.intervals.push((factor.low, factor.high));

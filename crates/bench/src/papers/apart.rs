@@ -1,0 +1,86 @@
+//! Rows of the papers that this command does not measure, each with its reason.
+
+use grantway_command::table::Table;
+use serde::Serialize;
+
+/// Heading of [`table`].
+pub const HEADING: &str = "Not measured here";
+
+/// A row of a paper without a figure of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Apart {
+    /// Number of the paper.
+    pub paper: &'static str,
+    /// Conditions of the paper's figure.
+    pub conditions: &'static str,
+    /// The paper's figure, with its unit.
+    pub figure: &'static str,
+    /// Reason, or the command that measures the nearest of ours.
+    pub reason: &'static str,
+}
+
+const TCP: &str = "real TCP needs root and iperf3: grantway bench stream";
+const STACKS: &str = "two stacks in user space, which needs root: grantway bench tcp";
+
+const fn row(
+    paper: &'static str,
+    conditions: &'static str,
+    figure: &'static str,
+    reason: &'static str,
+) -> Apart {
+    Apart { paper, conditions, figure, reason }
+}
+
+const ROWS: [Apart; 12] = [
+    row("000", "the tables of iperf, by TCP itself", "as above", TCP),
+    row("001", "iperf and netperf, by TCP itself", "as above", TCP),
+    row(
+        "002",
+        "patches 1 and 2 alone: a list at the driver, one by one from there on",
+        "about +10 %",
+        "no build of ours takes lists at its entry only",
+    ),
+    row(
+        "002",
+        "without retpolines",
+        "not in this paper",
+        "stable Rust has no retpolines, so ours are all without them",
+    ),
+    row("003", "guest to guest, SCHEDOP_poll with masked events", "2.75 Gbit/s", STACKS),
+    row("003", "guest to guest, SCHEDOP_block, i7-3770", "2.45 to 2.6 Gbit/s", STACKS),
+    row("003", "mirage-iperf, SCHEDOP_block, another machine", "1.64 Gbit/s", STACKS),
+    row("003", "guest to guest, txqueuelen 500, log of TCP off", "2.5 Gbit/s and more", STACKS),
+    row(
+        "003",
+        "guest to guest, txqueuelen 500, log of TCP on",
+        "2.1 Gbit/s",
+        "with a reader of the flows, which needs root: grantway bench tcp --traced",
+    ),
+    row(
+        "003",
+        "one poll of event channels, and machines on a host",
+        "128; 300",
+        "grantway bench scale",
+    ),
+    row("004", "the bulk table, by TCP itself", "as above", TCP),
+    row(
+        "004",
+        "a host behind a card of 100 Gbit/s",
+        "as above",
+        "no such card; lab/bench has an emulated one for stock guests: make lab-bench PART=nic-tap",
+    ),
+];
+
+/// Returns the rows of these papers.
+pub fn of(papers: &[&str]) -> Vec<Apart> {
+    ROWS.into_iter().filter(|row| papers.contains(&row.paper)).collect()
+}
+
+/// Returns the table of these rows.
+pub fn table(rows: &[&Apart]) -> Table {
+    let mut table = Table::new(&["the paper's conditions", "figure", "reason, or command"]);
+    for row in rows {
+        table.row([row.conditions, row.figure, row.reason]);
+    }
+    table
+}
