@@ -2,12 +2,9 @@
 
 use grantway_command::error::CommandError;
 use grantway_ports::{Clock, wall};
-use grantway_stack::{FlowState, Stack};
-use serde_json::json;
-use smoltcp::wire::IpEndpoint;
+use grantway_stack::{FlowLine, Stack};
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -67,7 +64,7 @@ impl StackLog {
         let mut done = Ok(());
         stack.flow_states(&mut |state| {
             if done.is_ok() {
-                done = writeln!(file, "{}", line(state, time));
+                done = writeln!(file, "{}", FlowLine { time, state: *state });
             }
         });
         done.map_err(|error| failed(path, &error))
@@ -76,28 +73,4 @@ impl StackLog {
 
 fn failed(path: &Path, error: &std::io::Error) -> CommandError {
     CommandError::Failed(format!("{}: {error}", path.display()))
-}
-
-/// Returns the line of a state at a time since 1970.
-fn line(state: &FlowState, time: Duration) -> serde_json::Value {
-    let end = |end: IpEndpoint| SocketAddr::new(IpAddr::from(end.addr), end.port).to_string();
-    let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    json!({
-        "t_ns": nanos,
-        "local": end(state.local),
-        "remote": end(state.remote),
-        "sent": state.sent,
-        "acked": state.acked,
-        "in_flight": state.in_flight,
-        "window": state.window,
-        "unsent": state.unsent,
-        "congestion": state.congestion,
-        "rtt_us": state.rtt.map(|time| time.total_micros()),
-        "rto_us": state.rto.map(|time| time.total_micros()),
-        "again": state.again,
-        "again_bytes": state.again_bytes,
-        "timeouts": state.timeouts,
-        "fast": state.fast,
-        "duplicate_acks": state.duplicate_acks,
-    })
 }

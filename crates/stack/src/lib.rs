@@ -28,6 +28,7 @@ mod announce;
 mod device;
 mod dhcp;
 mod incoming;
+mod line;
 mod link;
 mod log;
 mod outgoing;
@@ -37,6 +38,7 @@ mod stats;
 
 pub use device::{Device, RxToken, TxToken};
 pub use dhcp::{Dhcp, Lease};
+pub use line::FlowLine;
 pub use link::Link;
 pub use log::FlowState;
 pub use smoltcp;
