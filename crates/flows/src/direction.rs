@@ -109,6 +109,7 @@ pub(crate) struct Direction {
     pub wire: u64,
     pub bytes: u64,
     pub resent: u64,
+    pub resent_bytes: u64,
     pub late: u64,
     pub duplicates: u64,
     pub zero_windows: u64,
@@ -143,6 +144,7 @@ impl Direction {
             wire: 0,
             bytes: 0,
             resent: 0,
+            resent_bytes: 0,
             late: 0,
             duplicates: 0,
             zero_windows: 0,
@@ -265,6 +267,8 @@ impl Direction {
         self.bytes += (filled + new).min(payload);
         if data == Data::Again {
             self.resent += 1;
+            // What lies behind the end is new.
+            self.resent_bytes += payload.saturating_sub(new);
             self.lines.again.push(now, self.since(end), budget);
         }
         self.bins.add(now, payload);

@@ -109,6 +109,8 @@ pub struct DirectionReport {
     pub mbit_per_second: f64,
     /// Segments that were sent again.
     pub retransmissions: u64,
+    /// Bytes of payload that were sent again.
+    pub retransmitted_bytes: u64,
     /// Segments that were overtaken by others.
     pub out_of_order: u64,
     /// Acknowledgements that repeat an earlier one.
@@ -237,6 +239,7 @@ fn direction(of: &Direction, whole: f64, start: u64) -> DirectionReport {
         payload_bytes: of.bytes,
         mbit_per_second: if whole > 0.0 { of.bytes as f64 * 8.0 / 1e6 / whole } else { 0.0 },
         retransmissions: of.resent,
+        retransmitted_bytes: of.resent_bytes,
         out_of_order: of.late,
         duplicate_acks: of.duplicates,
         zero_windows: of.zero_windows,

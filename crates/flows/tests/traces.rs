@@ -45,7 +45,8 @@ fn a_segment_that_is_lost_at_the_end_is_the_networks_stall() {
     talk.wait(10).ack(2000);
     // Both waits are one stall, since nothing moved in between.
     assert_eq!(talk.stalls(), [(20, 900, Cause::Network)]);
-    assert_eq!(talk.flow().directions[0].retransmissions, 2);
+    let client = &talk.flow().directions[0];
+    assert_eq!((client.retransmissions, client.retransmitted_bytes), (2, 2000));
     // By Karn, the last acknowledgement may be for either segment, so it is not measured.
     assert_eq!(talk.flow().directions[0].rtt.unwrap().max_ms, 10.0);
 }
@@ -207,6 +208,7 @@ fn out_of_order_is_not_sent_again() {
         talk.data(4000).ack(3000).ack(3000).ack(3000).wait(60).data(3000).wait(10).ack(5000);
         let client = &talk.flow().directions[0];
         assert_eq!((client.out_of_order, client.retransmissions), (1, 1), "{stamps}");
+        assert_eq!(client.retransmitted_bytes, 1000);
         assert_eq!(client.duplicate_acks, 2);
         assert_eq!(client.payload_bytes, 5000);
     }
@@ -309,7 +311,8 @@ fn losses_by_a_seed_are_all_found() {
         // Each loss is one stall, of exactly its time-out.
         let flow = talk.flow();
         let client = &flow.directions[0];
-        assert_eq!(client.retransmissions, resent, "seed {seed}");
+        let again = (client.retransmissions, client.retransmitted_bytes);
+        assert_eq!(again, (resent, 1000 * resent), "seed {seed}");
         assert_eq!(talk.stalls(), expected, "seed {seed}");
         let trips = client.rtt.unwrap();
         assert!(trips.min_ms >= 5.0 && trips.max_ms < 25.0, "seed {seed}: {trips:?}");

@@ -214,6 +214,7 @@ fn details(flow: &FlowReport) -> String {
     });
     row("zero windows", &|d| d.zero_windows.to_string());
     row("retransmissions", &|d| d.retransmissions.to_string());
+    row("bytes of these", &|d| d.retransmitted_bytes.to_string());
     row("duplicate ACKs", &|d| d.duplicate_acks.to_string());
     row("out of order", &|d| d.out_of_order.to_string());
     row("bytes not captured", &|d| d.not_captured_bytes.to_string());
