@@ -20,4 +20,10 @@ impl Clock {
     pub fn now(&self) -> Duration {
         Duration::from_nanos(self.shared.now())
     }
+
+    /// Returns the time since 1970 by the host's wall clock, which whoever sets it may set back.
+    #[must_use]
+    pub fn wall(&self) -> Duration {
+        Duration::from_nanos(self.shared.wall())
+    }
 }

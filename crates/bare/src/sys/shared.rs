@@ -8,6 +8,8 @@ use grantway_ring::{PAGE_SIZE, SharedPage};
 /// Offsets in `shared_info` on x86-64, which begins with the `vcpu_info` of processor 0.
 const UPCALL_PENDING: usize = 0;
 const TIME: usize = 32;
+/// Offset of `wc_version`, behind 32 `vcpu_info` of 64 bytes and two sets of 4,096 bits.
+const WALL: usize = 3072;
 
 /// The page. It lies at the same address before and after a restoration.
 #[derive(Debug, Clone)]
@@ -71,6 +73,38 @@ impl SharedInfo {
         at.wrapping_sub(self.ahead.load(SeqCst))
     }
 
+    /// Returns the nanoseconds since 1970 by the host's wall clock: the time at which the host started
+    /// by it, and the time since.
+    pub fn wall(&self) -> u64 {
+        let mut bytes = [0; 12];
+        self.settled(WALL, || {
+            let _ = self.page.read(WALL + 4, &mut bytes);
+        });
+        let (words, _) = bytes.as_chunks::<4>();
+        let [seconds, nanoseconds, high] =
+            [0, 1, 2].map(|at| u64::from(u32::from_le_bytes(words[at])));
+        let start =
+            (high << 32 | seconds).saturating_mul(1_000_000_000).saturating_add(nanoseconds);
+        start.saturating_add(self.host_time())
+    }
+
+    /// Has `read` read what Xen writes behind the version at an offset, until Xen wrote nothing of it
+    /// meanwhile.
+    fn settled(&self, at: usize, mut read: impl FnMut()) {
+        // SAFETY: both places of a version lie in the page and are aligned; Xen changes a version
+        // before and after it writes.
+        let version = unsafe { &*self.page.as_ptr().as_ptr().add(at).cast::<AtomicU32>() };
+        loop {
+            let before = version.load(SeqCst);
+            read();
+            fence(SeqCst);
+            if before % 2 == 0 && version.load(SeqCst) == before {
+                return;
+            }
+            core::hint::spin_loop();
+        }
+    }
+
     /// Returns the long word at an offset, which is a multiple of 8 below the page's end.
     pub(super) fn word(&self, at: usize) -> &AtomicU64 {
         let at = (at % PAGE_SIZE) & !7;
@@ -89,21 +123,13 @@ impl SharedInfo {
 
     /// Returns the time that Xen wrote last for this processor, and a count of its clock.
     fn time(&self) -> (TimeInfo, u64) {
-        // SAFETY: the place lies in the page and is aligned; Xen changes the version before and
-        // after it writes.
-        let version = unsafe { &*self.page.as_ptr().as_ptr().add(TIME).cast::<AtomicU32>() };
-        loop {
-            let before = version.load(SeqCst);
-            let mut bytes = [0; 24];
+        let (mut bytes, mut count) = ([0; 24], 0);
+        self.settled(TIME, || {
             let _ = self.page.read(TIME + 8, &mut bytes);
-            // Within the loop, as the guest may go on on another processor.
-            let count = counted();
-            fence(SeqCst);
-            if before % 2 == 0 && version.load(SeqCst) == before {
-                return (parse(&bytes), count);
-            }
-            core::hint::spin_loop();
-        }
+            // Each time, as the guest may go on on another processor.
+            count = counted();
+        });
+        (parse(&bytes), count)
     }
 }
 
@@ -154,6 +180,19 @@ mod tests {
         shared.page.write(TIME + 28, &[0xfe]).unwrap();
         let time = TimeInfo { stamp: 0x0102_0304_0506_0708, system: 9, factor: 7, shift: -2 };
         assert_eq!(shared.time().0, time);
+    }
+
+    #[test]
+    fn the_wall_clock_is_the_start_of_the_host_and_the_time_since() {
+        let shared = shared();
+        // By a clock that stands, the host started 9 ns ago.
+        shared.page.write(TIME + 16, &9_u64.to_le_bytes()).unwrap();
+        shared.page.write(3076, &1_700_000_000_u32.to_le_bytes()).unwrap();
+        shared.page.write(3080, &5_u32.to_le_bytes()).unwrap();
+        assert_eq!(shared.wall(), 1_700_000_000_000_000_014);
+        // The word above its 32 bits of seconds.
+        shared.page.write(3084, &1_u32.to_le_bytes()).unwrap();
+        assert_eq!(shared.wall(), ((1 << 32) + 1_700_000_000) * 1_000_000_000 + 14);
     }
 
     #[test]
