@@ -48,11 +48,15 @@ fn run(boot: &Boot) -> Result<Shutdown, String> {
             let now = platform.clock().now();
             let seed = now.as_nanos() as u64;
             let seed = seed ^ grantway_bare::random().unwrap_or(seed.rotate_left(32));
-            let Words { addresses, dhcp, gateways, congestion, .. } = words;
+            let Words { addresses, dhcp, gateways, congestion, stack_log, .. } = words;
             let config = StackConfig { addresses, dhcp, gateways, seed };
             let stack = Stack::new(&config, instant(now)).map_err(|e| e.to_string())?;
             let own = || grantway_bare::figures().collect();
-            let serving = Serving::new(stack, iperf, boot.memory(), congestion, seed, own)?;
+            let mut serving = Serving::new(stack, iperf, boot.memory(), congestion, seed, own)?;
+            if stack_log {
+                let clock = platform.clock();
+                serving.log_flows(move || clock.wall());
+            }
             Guest::open(platform, serving, wishes, words.polls)?.run()
         }
     }

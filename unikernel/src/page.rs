@@ -1,5 +1,6 @@
-//! The page that the guest shows.
+//! The pages that the guest shows.
 
+use crate::flows::FlowsLog;
 use crate::services::{Counts, Figures};
 use alloc::format;
 use alloc::string::String;
@@ -8,7 +9,7 @@ use core::fmt::Write;
 
 /// Returns the answer to a request: a head, and the page.
 #[must_use]
-pub fn page(figures: &Figures, counts: Counts) -> Vec<u8> {
+pub fn page(figures: &Figures<'_>, counts: Counts) -> Vec<u8> {
     let mut text = String::new();
     let mut line = |name: &str, value: u64| {
         let _ = writeln!(text, "{name} {value}");
@@ -25,9 +26,19 @@ pub fn page(figures: &Figures, counts: Counts) -> Vec<u8> {
     for (name, value) in (figures.own)().into_iter().chain(figures.device.fields()) {
         line(name, value);
     }
+    answer("text/plain", text.into_bytes())
+}
+
+/// Returns the answer to a request for the log of flows.
+#[must_use]
+pub fn log(log: &FlowsLog) -> Vec<u8> {
+    answer("application/jsonl", log.text())
+}
+
+fn answer(kind: &str, text: Vec<u8>) -> Vec<u8> {
     let head = format!(
-        "HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        "HTTP/1.0 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         text.len()
     );
-    [head, text].concat().into_bytes()
+    [head.into_bytes(), text].concat()
 }

@@ -1,9 +1,11 @@
 //! TCP and UDP: a stack, and what is served over it.
 
+use crate::flows::FlowsLog;
 use crate::iperf::{Iperf, Wanted};
 use crate::services::{Figures, OwnFigures, Services};
 use crate::words::instant;
 use crate::work::Work;
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -22,7 +24,12 @@ pub struct Serving {
     /// The address by DHCP that was told last.
     leased: Option<Lease>,
     own: OwnFigures,
+    /// The log of flows, and the clock of captures, if they are wanted.
+    log: Option<(FlowsLog, Wall)>,
 }
+
+/// Returns the time since 1970.
+type Wall = Box<dyn Fn() -> Duration>;
 
 impl Serving {
     /// Adds the sockets, for a guest of so many bytes of memory. `seed` is hard to guess. The page
@@ -46,7 +53,15 @@ impl Serving {
                 socket.set_congestion_control(congestion);
             }
         }
-        Ok(Self { stack, services, iperf: iperf.transpose()?, staged: 0, leased: None, own })
+        let (iperf, log) = (iperf.transpose()?, None);
+        Ok(Self { stack, services, iperf, staged: 0, leased: None, own, log })
+    }
+
+    /// Keeps a log of flows that begin from now on, for the page `/stack-log`. `wall` returns the time
+    /// since 1970.
+    pub fn log_flows(&mut self, wall: impl Fn() -> Duration + 'static) {
+        self.stack.log_flows(true);
+        self.log = Some((FlowsLog::default(), Box::new(wall)));
     }
 }
 
@@ -84,13 +99,20 @@ impl Work for Serving {
             iperf: self.iperf.as_ref().map(Iperf::counts).unwrap_or_default(),
             device: *self.stack.stats(),
             own: self.own,
+            log: self.log.as_ref().map(|(log, _)| log),
         };
         let mut served = self.services.turn(self.stack.sockets(), &figures);
         if let Some(iperf) = &mut self.iperf {
             let (sockets, context) = self.stack.connecting();
             served |= iperf.turn(sockets, context, now);
         }
-        Ok(self.stack.send(instant(now))? | came | served)
+        let sent = self.stack.send(instant(now))?;
+        if let Some((log, wall)) = &mut self.log {
+            let time = wall();
+            self.stack.flow_states(&mut |state| log.note(*state, time));
+            log.add(now);
+        }
+        Ok(sent | came | served)
     }
 
     fn arm(&mut self) -> Result<bool, VifError> {

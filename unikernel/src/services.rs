@@ -1,5 +1,6 @@
 //! The guest's services by TCP: echo, discard, and the page.
 
+use crate::flows::FlowsLog;
 use crate::iperf;
 use crate::page;
 use crate::places::{Place, give_up};
@@ -32,6 +33,11 @@ enum Kind {
     Page,
 }
 
+/// Bytes of a request by which it is known what it asks for.
+const HEAD: usize = LOG.len();
+/// Request for the log of flows. All others are for the page.
+const LOG: &[u8] = b"GET /stack-log ";
+
 const KINDS: [(Kind, u16); 3] = [(Kind::Echo, 7), (Kind::Take, 9), (Kind::Page, 80)];
 
 /// A request for the page.
@@ -39,6 +45,9 @@ const KINDS: [(Kind, u16); 3] = [(Kind::Echo, 7), (Kind::Take, 9), (Kind::Page, 
 struct Request {
     /// Rest of the page that is to be sent, while one is.
     rest: Option<Vec<u8>>,
+    /// The first bytes of the request, and their number.
+    head: [u8; HEAD],
+    len: usize,
     /// The last bytes of the request.
     tail: u32,
 }
@@ -71,7 +80,7 @@ pub struct Counts {
 
 /// Figures that the page shows, beside the counts of the services.
 #[derive(Debug, Clone, Copy)]
-pub struct Figures {
+pub struct Figures<'a> {
     /// Time since the host started.
     pub host: Duration,
     /// Pages that the backend has staged.
@@ -82,6 +91,8 @@ pub struct Figures {
     pub device: DeviceStats,
     /// Counters of the platform.
     pub own: OwnFigures,
+    /// The log of flows, if one is kept.
+    pub log: Option<&'a FlowsLog>,
 }
 
 /// Returns the platform's counters by name.
@@ -111,7 +122,7 @@ impl Services {
     }
 
     /// Reads and writes the sockets. Returns true if anything moved.
-    pub fn turn(&mut self, sockets: &mut SocketSet<'static>, figures: &Figures) -> bool {
+    pub fn turn(&mut self, sockets: &mut SocketSet<'static>, figures: &Figures<'_>) -> bool {
         let mut moved = false;
         for service in &mut self.services {
             moved |= service.turn(sockets, figures, &mut self.counts);
@@ -124,7 +135,7 @@ impl Service {
     fn turn(
         &mut self,
         sockets: &mut SocketSet<'static>,
-        figures: &Figures,
+        figures: &Figures<'_>,
         counts: &mut Counts,
     ) -> bool {
         let mut any = false;
@@ -134,9 +145,12 @@ impl Service {
                 Kind::Echo => echo(socket, &mut counts.echoed),
                 Kind::Take => take(socket, &mut counts.taken),
                 Kind::Page => {
-                    let page = || {
+                    let page = |asked: &[u8]| {
                         counts.pages += 1;
-                        page::page(figures, *counts)
+                        match figures.log {
+                            Some(log) if asked == LOG => page::log(log),
+                            _ => page::page(figures, *counts),
+                        }
                     };
                     show(socket, &mut place.own, page)
                 }
@@ -188,15 +202,20 @@ fn take(socket: &mut Socket<'_>, count: &mut u64) -> bool {
     moved
 }
 
-/// Answers a request, which ends in an empty line, with the page, and closes.
+/// Answers a request, which ends in an empty line, with the page that its first bytes ask for, and
+/// closes.
 fn show(
     socket: &mut Socket<'_>,
-    Request { rest, tail }: &mut Request,
-    page: impl FnOnce() -> Vec<u8>,
+    Request { rest, head, len, tail }: &mut Request,
+    page: impl FnOnce(&[u8]) -> Vec<u8>,
 ) -> bool {
     let mut moved = false;
     if rest.is_none() {
         let asked = socket.recv(|bytes| {
+            for (place, byte) in head[*len..].iter_mut().zip(bytes.iter()) {
+                *place = *byte;
+                *len += 1;
+            }
             let ends = bytes.iter().filter(|&&byte| {
                 *tail = *tail << 8 | u32::from(byte);
                 *tail == u32::from_be_bytes(*b"\r\n\r\n")
@@ -206,7 +225,7 @@ fn show(
         if asked != Ok(true) {
             return false;
         }
-        *rest = Some(page());
+        *rest = Some(page(&head[..*len]));
         moved = true;
     }
     if let Some(bytes) = rest.as_mut().filter(|bytes| !bytes.is_empty()) {

@@ -29,6 +29,8 @@ pub struct Words {
     pub policy: Policy,
     /// TCP's congestion control.
     pub congestion: CongestionControl,
+    /// True if it keeps a log of the stack's flows.
+    pub stack_log: bool,
     /// True if the guest polls for frames and does not sleep.
     pub polls: bool,
     /// What it does with its vif.
@@ -66,6 +68,7 @@ impl Words {
     pub fn parse(line: &str) -> Result<Self, String> {
         let (mut addresses, mut gateways) = (Vec::new(), Vec::new());
         let (mut dhcp, mut congestion) = (false, CongestionControl::Reno);
+        let mut stack_log = false;
         let (mut policy, mut polls, mut iperf) = (Policy::Copy, false, None);
         let (mut size, mut check, mut from, mut unknown) = (None, false, None, Vec::new());
         let mut frames = GeneratorConfig::default();
@@ -102,6 +105,7 @@ impl Words {
                 Some(("to", text)) => frames.destination = station(word, text)?,
                 Some(("from", text)) => from = Some(station(word, text)?),
                 None if word == "check" => check = true,
+                None if word == "stack-log" => stack_log = true,
                 // The platform reads these itself.
                 Some(("events" | "channels", _)) => {}
                 _ => unknown.push(word.to_string()),
@@ -120,7 +124,7 @@ impl Words {
             }
             (false, iperf) => Task::Serve(iperf),
         };
-        Ok(Self { addresses, dhcp, gateways, policy, congestion, polls, task, unknown })
+        Ok(Self { addresses, dhcp, gateways, policy, congestion, stack_log, polls, task, unknown })
     }
 }
 

@@ -55,6 +55,30 @@ pub struct FlowState {
     pub duplicate_acks: u64,
 }
 
+impl FlowState {
+    /// Returns the state of a flow of which nothing is known but its ends.
+    #[must_use]
+    pub fn new(local: IpEndpoint, remote: IpEndpoint) -> Self {
+        Self {
+            local,
+            remote,
+            sent: 0,
+            acked: 0,
+            in_flight: 0,
+            window: 0,
+            unsent: None,
+            congestion: None,
+            rtt: None,
+            rto: None,
+            again: 0,
+            again_bytes: 0,
+            timeouts: 0,
+            fast: 0,
+            duplicate_acks: 0,
+        }
+    }
+}
+
 /// A flow.
 #[derive(Debug)]
 struct Flow {
@@ -189,23 +213,7 @@ impl FlowLog {
         }
         let asked = self.asked.iter().find(|(ends, _)| *ends == (local, remote));
         let shift = asked.map_or(0, |(_, shift)| *shift);
-        let state = FlowState {
-            local,
-            remote,
-            sent: 0,
-            acked: 0,
-            in_flight: 0,
-            window: 0,
-            unsent: None,
-            congestion: None,
-            rtt: None,
-            rto: None,
-            again: 0,
-            again_bytes: 0,
-            timeouts: 0,
-            fast: 0,
-            duplicate_acks: 0,
-        };
+        let state = FlowState::new(local, remote);
         let flow = Flow {
             state,
             moved: true,

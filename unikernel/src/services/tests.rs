@@ -4,9 +4,12 @@
 use super::*;
 use crate::places::SILENCE;
 use crate::words::instant;
+use grantway_stack::FlowState;
 use grantway_stack::smoltcp::iface::{Config, Interface, SocketHandle};
 use grantway_stack::smoltcp::phy::{Loopback, Medium};
-use grantway_stack::smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr};
+use grantway_stack::smoltcp::wire::{
+    EthernetAddress, HardwareAddress, IpAddress, IpCidr, IpEndpoint,
+};
 
 const OWN: IpAddress = IpAddress::v4(10, 0, 0, 2);
 const STEP: Duration = Duration::from_millis(10);
@@ -16,6 +19,7 @@ struct Host {
     interface: Interface,
     sockets: SocketSet<'static>,
     services: Services,
+    log: Option<FlowsLog>,
     now: Duration,
     port: u16,
 }
@@ -29,7 +33,7 @@ impl Host {
         interface.update_ip_addrs(|list| list.push(IpCidr::new(OWN, 24)).unwrap());
         let mut sockets = SocketSet::new(Vec::new());
         let services = Services::open(&mut sockets, 4 << 20).unwrap();
-        Self { device, interface, sockets, services, now, port: 40_000 }
+        Self { device, interface, sockets, services, log: None, now, port: 40_000 }
     }
 
     /// Has a peer ask for a connection.
@@ -54,6 +58,7 @@ impl Host {
                 iperf: iperf::Counts::default(),
                 device: DeviceStats::default(),
                 own: Vec::new,
+                log: self.log.as_ref(),
             };
             if !self.services.turn(&mut self.sockets, &figures) {
                 self.now += STEP;
@@ -119,4 +124,43 @@ fn silent_peers_stay_while_there_is_a_place() {
     host.pass(Duration::from_millis(100));
     host.pass(10 * PATIENCE);
     assert!(peers.iter().all(|&peer| host.peer(peer).state() == State::Established));
+}
+
+#[test]
+fn a_request_names_the_page_or_the_log() {
+    let mut host = Host::new();
+    let mut log = FlowsLog::default();
+    let ends = (IpEndpoint::new(OWN, 7), IpEndpoint::new(OWN, 40_000));
+    log.note(FlowState::new(ends.0, ends.1), Duration::from_nanos(1_700_000_000_000_000_001));
+    let asks = |host: &mut Host, parts: &[&str]| {
+        let peer = host.connect(80);
+        host.pass(Duration::from_millis(100));
+        for part in parts {
+            assert_eq!(host.peer(peer).send_slice(part.as_bytes()), Ok(part.len()));
+            host.pass(Duration::from_millis(100));
+        }
+        let text = host.peer(peer).recv(|bytes| (bytes.len(), bytes.to_vec())).unwrap();
+        host.peer(peer).close();
+        host.pass(Duration::from_millis(100));
+        String::from_utf8(text).unwrap()
+    };
+    let (page, line) =
+        ("host_seconds 100", "{\"t_ns\":1700000000000000001,\"local\":\"10.0.0.2:7\"");
+    // Without a log there is the page alone.
+    let text = asks(&mut host, &["GET /stack-log HTTP/1.0\r\n\r\n"]);
+    assert!(text.contains(page) && !text.contains(line), "{text}");
+    host.log = Some(log);
+    for (parts, expected) in [
+        (&["GET /stack-log HTTP/1.0\r\n\r\n"][..], line),
+        // However the request is cut.
+        (&["G", "ET /sta", "ck-log HTTP/1.1\r\nHost: a\r\n", "\r\n"], line),
+        (&["GET / HTTP/1.0\r\n\r\n"], page),
+        (&["GET /stack-logs HTTP/1.0\r\n\r\n"], page),
+        (&["\r\n\r\n"], page),
+    ] {
+        let text = asks(&mut host, parts);
+        assert!(text.starts_with("HTTP/1.0 200 OK\r\n"), "{text}");
+        let others = [page, line].iter().filter(|part| text.contains(**part)).count();
+        assert!(text.contains(expected) && others == 1, "{parts:?}: {text}");
+    }
 }

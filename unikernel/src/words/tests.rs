@@ -15,6 +15,7 @@ fn a_guest_without_words_serves() {
     let words = Words::parse(" ").unwrap();
     assert_eq!((words.policy, words.polls), (Policy::Copy, false));
     assert_eq!((words.addresses.len(), words.task), (0, Task::Serve(None)));
+    assert!(!words.stack_log && Words::parse("stack-log").unwrap().stack_log);
 }
 
 #[test]
