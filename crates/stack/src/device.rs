@@ -1,9 +1,11 @@
 //! smoltcp's device over a link.
 
-use crate::incoming::admit;
+use crate::incoming::{Admitted, admit};
 use crate::link::Link;
 use crate::log::{FlowLog, FlowState};
 use crate::outgoing::Outgoing;
+use crate::recovery::{Recovery, Repeats};
+use crate::segment::Segment;
 use crate::sizes::{Sizes, whole_frame};
 use crate::stats::DeviceStats;
 use alloc::boxed::Box;
@@ -21,6 +23,8 @@ use smoltcp::time::Instant;
 const LONGEST: usize = 65_535;
 /// Bytes of received frames that lie here at a time, without the room for the last frame.
 const FILL: usize = 256 * 1024;
+/// Offset of the window's field in TCP's header.
+const WINDOW: usize = 14;
 
 /// A frame that was received, and lies in the arena.
 #[derive(Debug, Clone, Copy)]
@@ -52,6 +56,8 @@ pub struct Device<L> {
     took: bool,
     fault: Option<VifError>,
     stats: DeviceStats,
+    recovery: Recovery,
+    repeats: Repeats,
     /// The states of flows, if they are wanted.
     log: Option<Box<FlowLog>>,
 }
@@ -73,6 +79,8 @@ impl<L: Link> Device<L> {
             took: false,
             fault: None,
             stats: DeviceStats::default(),
+            recovery: Recovery::default(),
+            repeats: Repeats::default(),
             log: None,
         }
     }
@@ -214,16 +222,47 @@ impl<L: Link> Device<L> {
             self.next += 1;
             self.took = true;
             let bytes = self.arena.get_mut(frame.at..frame.at + frame.len)?;
-            if admit(bytes, frame.offload, &mut self.sizes, self.mtu, &mut self.stats) {
-                self.stats.rx_frames += 1;
-                if let Some(log) = &mut self.log
-                    && let Ok(found) = headers::read(bytes, bytes.len())
-                {
-                    log.received(bytes, &found, now);
+            let (sizes, mtu, stats) = (&mut self.sizes, self.mtu, &mut self.stats);
+            let Some(Admitted(found)) = admit(bytes, frame.offload, sizes, mtu, stats) else {
+                continue;
+            };
+            self.stats.rx_frames += 1;
+            if let Some(found) = found
+                && let Some(segment) = Segment::read(bytes, &found)
+            {
+                if let Some(log) = &mut self.log {
+                    log.received(&segment, now);
                 }
-                return Some(frame);
+                let at = found.start + WINDOW;
+                let told = self.recovery.received(&segment, bytes, at, now);
+                if let (Some(told), Some(field)) = (told, bytes.get_mut(at..at + 2)) {
+                    field.copy_from_slice(&told.to_be_bytes());
+                }
             }
+            return Some(frame);
         }
+    }
+
+    /// Has the last acknowledgement of a flow repeated to smoltcp, if one is to send a segment again.
+    /// Returns true if there is one, and the repetition is prepared.
+    fn misses(&mut self, now: Instant) -> bool {
+        if self.link.is_none() {
+            return false;
+        }
+        let Some((ends, wanting)) = self.recovery.find(now, &mut self.repeats) else {
+            return false;
+        };
+        if let Some(log) = &mut self.log {
+            log.repeated(&ends, wanting);
+        }
+        self.repeats.next()
+    }
+
+    /// Returns the time at which a segment may have to be sent again, sooner than smoltcp would. It
+    /// is when the device is next asked for frames.
+    #[must_use]
+    pub fn due(&self) -> Option<Instant> {
+        self.recovery.due()
     }
 
     /// Copies a burst out of the other end's reach. Returns true if there was any frame.
@@ -260,11 +299,17 @@ impl<L: Link> phy::Device for Device<L> {
         if self.outgoing.is_full() || self.fault.is_some() {
             return None;
         }
-        let frame = self.next_frame(now)?;
-        let Self { arena, link, outgoing, room, sizes, mtu, fault, stats, log, .. } = self;
-        let bytes = arena.get(frame.at..frame.at + frame.len)?;
+        let repeated = self.repeats.next() || self.misses(now);
+        let frame = if repeated { None } else { Some(self.next_frame(now)?) };
+        let Self { arena, repeats, link, outgoing, room, sizes, mtu, .. } = self;
+        let Self { recovery, fault, stats, log, .. } = self;
+        let bytes = match frame {
+            Some(frame) => arena.get(frame.at..frame.at + frame.len)?,
+            None => repeats.frame(),
+        };
+        let way = (&*sizes, *mtu);
         let log = log.as_deref_mut();
-        let answer = TxToken { link, outgoing, room, sizes, mtu: *mtu, fault, stats, log, now };
+        let answer = TxToken { link, outgoing, room, way, fault, stats, recovery, log, now };
         Some((RxToken { bytes }, answer))
     }
 
@@ -272,9 +317,9 @@ impl<L: Link> phy::Device for Device<L> {
         if !self.may_send() {
             return None;
         }
-        let Self { link, outgoing, room, sizes, mtu, fault, stats, log, .. } = self;
-        let log = log.as_deref_mut();
-        Some(TxToken { link, outgoing, room, sizes, mtu: *mtu, fault, stats, log, now })
+        let Self { link, outgoing, room, sizes, mtu, fault, stats, recovery, log, .. } = self;
+        let (way, log) = ((&*sizes, *mtu), log.as_deref_mut());
+        Some(TxToken { link, outgoing, room, way, fault, stats, recovery, log, now })
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
@@ -309,10 +354,11 @@ pub struct TxToken<'a, L> {
     link: &'a mut Option<L>,
     outgoing: &'a mut Outgoing,
     room: &'a mut Vec<u8>,
-    sizes: &'a Sizes,
-    mtu: usize,
+    /// The segment sizes of flows, and the vif's MTU.
+    way: (&'a Sizes, usize),
     fault: &'a mut Option<VifError>,
     stats: &'a mut DeviceStats,
+    recovery: &'a mut Recovery,
     log: Option<&'a mut FlowLog>,
     now: Instant,
 }
@@ -324,14 +370,17 @@ impl<L: Link> phy::TxToken for TxToken<'_, L> {
         }
         let frame = &mut self.room[..len];
         let made = f(frame);
-        if let Some(log) = self.log
-            && let Ok(found) = headers::read(frame, frame.len())
+        if let Ok(found) = headers::read(frame, frame.len())
+            && let Some(segment) = Segment::read(frame, &found)
         {
-            log.sent(frame, &found, self.now);
+            let (sizes, mtu) = self.way;
+            self.recovery.sent(&segment, || sizes.of(frame, &found, mtu), self.now);
+            if let Some(log) = self.log {
+                log.sent(&segment, self.now);
+            }
         }
-        let way = (self.sizes, self.mtu);
         if let Some(link) = self.link
-            && let Err(fault) = self.outgoing.send(frame, link, way, self.now, self.stats)
+            && let Err(fault) = self.outgoing.send(frame, link, self.way, self.now, self.stats)
         {
             *self.fault = Some(fault);
         }

@@ -6,31 +6,34 @@ use grantway_netif::headers::{self, Family, Headers, Protocol, Why};
 use grantway_netif::{Checksum, Offload};
 use grantway_ports::finish::finish_checksum;
 
-/// Returns true if the stack is to have a frame, and counts the reason if not. Notes the segment
-/// size that a SYN says.
+/// A frame that the stack is to have, with its headers if it is TCP or UDP.
+pub(crate) struct Admitted(pub Option<Headers>);
+
+/// Returns none if the stack is not to have a frame, and counts the reason. Notes the segment size
+/// that a SYN says.
 pub(crate) fn admit(
     frame: &mut [u8],
     offload: Offload,
     sizes: &mut Sizes,
     mtu: usize,
     stats: &mut DeviceStats,
-) -> bool {
+) -> Option<Admitted> {
     let found = match headers::read(frame, frame.len()) {
         Ok(found) => found,
         // ARP, ICMP and the like. smoltcp looks at their checksums itself.
-        Err(Why::NotIp | Why::OtherTransport) => return true,
+        Err(Why::NotIp | Why::OtherTransport) => return Some(Admitted(None)),
         Err(_) => {
             stats.rx_malformed += 1;
-            return false;
+            return None;
         }
     };
     if offload.checksum == Checksum::Unknown && !is_sound(frame, &found) {
         stats.rx_bad_checksum += 1;
-        return false;
+        return None;
     }
     stats.rx_large += u64::from(offload.gso.is_some());
     sizes.learn(frame, &found, mtu);
-    true
+    Some(Admitted(Some(found)))
 }
 
 /// Returns true if a checksum is right. Used if no one vouches for it.

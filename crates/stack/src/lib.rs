@@ -12,6 +12,8 @@
 //! - TCP sends up to 64 KiB at once, and accepts such frames whole. The backend cuts them if a
 //!   receiver needs that (GSO, IPv4 and IPv6). smoltcp is told that the device cuts, and its
 //!   congestion control counts in segments. Each is as long as the other end accepts (`sizes`).
+//! - Losses are found by what acknowledgements say, where smoltcp would wait for its timer
+//!   (`recovery`).
 //!
 //! Frames are copied out of the backend's reach once, before anything reads them. Only those copies
 //! are changed and judged. smoltcp reads a header's fields several times, so a frame in a page that
@@ -32,6 +34,8 @@ mod line;
 mod link;
 mod log;
 mod outgoing;
+mod recovery;
+mod segment;
 mod sizes;
 mod stack;
 mod stats;

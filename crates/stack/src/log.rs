@@ -3,18 +3,17 @@
 //! smoltcp keeps its windows and timers to itself. What is here is derived from the segments that
 //! pass the device, both ways, and from a socket's queue.
 
+use crate::recovery::DUPLICATES;
+use crate::segment::{Ends, Segment, before};
 use alloc::collections::{BTreeMap, VecDeque};
-use grantway_netif::headers::{Family, Headers, Protocol};
 use smoltcp::time::{Duration, Instant};
-use smoltcp::wire::{IpAddress, IpEndpoint, Ipv4Address, Ipv6Address, TcpOption, TcpPacket};
+use smoltcp::wire::IpEndpoint;
 
 /// Most flows whose state is kept. If one more begins, the flow that was quiet for longest is
 /// forgotten.
 const FLOWS: usize = 256;
 /// Connections that peers asked for, of which the shift of the window is kept until the answer.
 const ASKED: usize = 64;
-/// Acknowledgements that repeat an earlier one, after which smoltcp sends a segment again.
-const DUPLICATES: u32 = 3;
 /// Least time after which smoltcp sends a segment again for want of an answer.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -99,84 +98,23 @@ struct Flow {
     waits: Instant,
     /// Acknowledgements in a row that repeat an earlier one.
     duplicates: u32,
+    /// True if the first number is to be sent again for want of an answer, sooner than smoltcp's
+    /// timer says.
+    wanting: bool,
 }
 
 /// The states of flows.
 #[derive(Debug, Default)]
 pub(crate) struct FlowLog {
-    flows: BTreeMap<(IpEndpoint, IpEndpoint), Flow>,
+    flows: BTreeMap<Ends, Flow>,
     /// The last connections that peers asked for, the newest first: their ends, and the shift of the
     /// peer's window.
-    asked: VecDeque<((IpEndpoint, IpEndpoint), u8)>,
-}
-
-/// A segment: its ends, its header and its length.
-struct Segment<'a> {
-    from: IpEndpoint,
-    to: IpEndpoint,
-    header: TcpPacket<&'a [u8]>,
-    payload: u32,
-    number: u32,
-    /// Numbers that the segment takes up.
-    takes: u32,
-}
-
-impl<'a> Segment<'a> {
-    fn read(frame: &'a [u8], found: &Headers) -> Option<Self> {
-        if found.protocol != Protocol::Tcp {
-            return None;
-        }
-        let header = TcpPacket::new_checked(frame.get(found.start..found.end)?).ok()?;
-        let (from, to) = addresses(frame, found)?;
-        let payload = u32::try_from(found.end - found.header_end).ok()?;
-        let takes = payload + u32::from(header.syn()) + u32::from(header.fin());
-        Some(Self {
-            from: IpEndpoint::new(from, header.src_port()),
-            to: IpEndpoint::new(to, header.dst_port()),
-            number: header.seq_number().0 as u32,
-            header,
-            payload,
-            takes,
-        })
-    }
-
-    /// Returns the window scale option, and 0 without one.
-    fn shift(&self) -> u8 {
-        let mut options = self.header.options();
-        while !options.is_empty() {
-            match TcpOption::parse(options) {
-                Ok((_, TcpOption::WindowScale(shift))) => return shift.min(14),
-                Ok((rest, _)) if rest.len() < options.len() => options = rest,
-                _ => break,
-            }
-        }
-        0
-    }
-}
-
-fn addresses(frame: &[u8], found: &Headers) -> Option<(IpAddress, IpAddress)> {
-    let at = |offset: usize| frame.get(found.ip + offset..);
-    match found.family {
-        Family::V4 => {
-            let address = |offset| Some(Ipv4Address::from(*at(offset)?.first_chunk::<4>()?));
-            Some((address(12)?.into(), address(16)?.into()))
-        }
-        Family::V6 => {
-            let address = |offset| Some(Ipv6Address::from(*at(offset)?.first_chunk::<16>()?));
-            Some((address(8)?.into(), address(24)?.into()))
-        }
-    }
-}
-
-/// Returns true if `number` comes before `other`, as numbers of TCP count.
-fn before(number: u32, other: u32) -> bool {
-    (number.wrapping_sub(other) as i32) < 0
+    asked: VecDeque<(Ends, u8)>,
 }
 
 impl FlowLog {
     /// Takes a segment that smoltcp sends.
-    pub fn sent(&mut self, frame: &[u8], found: &Headers, now: Instant) {
-        let Some(segment) = Segment::read(frame, found) else { return };
+    pub fn sent(&mut self, segment: &Segment<'_>, now: Instant) {
         let (local, remote) = (segment.from, segment.to);
         if segment.header.syn() {
             // A SYN that is sent again goes on with the flow.
@@ -187,12 +125,11 @@ impl FlowLog {
         }
         let Some(flow) = self.flows.get_mut(&(local, remote)) else { return };
         (flow.moved, flow.last) = (true, now);
-        flow.send(&segment, now);
+        flow.send(segment, now);
     }
 
     /// Takes a segment that smoltcp is given.
-    pub fn received(&mut self, frame: &[u8], found: &Headers, now: Instant) {
-        let Some(segment) = Segment::read(frame, found) else { return };
+    pub fn received(&mut self, segment: &Segment<'_>, now: Instant) {
         let ends = (segment.to, segment.from);
         if segment.header.syn() && !segment.header.ack() {
             // A flow begins with our own SYN, which answers this one.
@@ -201,7 +138,16 @@ impl FlowLog {
         }
         let Some(flow) = self.flows.get_mut(&ends) else { return };
         (flow.moved, flow.last) = (true, now);
-        flow.receive(&segment, now);
+        flow.receive(segment, now);
+    }
+
+    /// Notes that a segment of a flow is to be sent again since acknowledgements were repeated here:
+    /// for want of one, or for one that named the segment.
+    pub fn repeated(&mut self, ends: &Ends, for_want: bool) {
+        if let Some(flow) = self.flows.get_mut(ends) {
+            flow.wanting = for_want;
+            flow.duplicates = DUPLICATES;
+        }
     }
 
     fn begin(&mut self, local: IpEndpoint, remote: IpEndpoint, number: u32, now: Instant) {
@@ -224,6 +170,7 @@ impl FlowLog {
             trip: None,
             waits: now,
             duplicates: 0,
+            wanting: false,
         };
         self.flows.insert((local, remote), flow);
     }
@@ -266,13 +213,13 @@ impl Flow {
             self.trip = None;
             if segment.number == self.first {
                 let waited = now - self.waits;
-                if waited >= TIMEOUT {
+                if waited >= TIMEOUT || self.wanting {
                     state.timeouts += 1;
                     state.rto = Some(waited);
                 } else if self.duplicates >= DUPLICATES {
                     state.fast += 1;
                 }
-                self.duplicates = 0;
+                (self.duplicates, self.wanting) = (0, false);
                 self.waits = now;
             }
         }
@@ -303,13 +250,15 @@ impl Flow {
             false => u32::from(header.window_len()) << self.shift,
         };
         let acknowledged = header.ack_number().0 as u32;
-        let same = acknowledged == self.first && window == state.window && segment.takes == 0;
+        let same = acknowledged == self.first
+            && segment.takes == 0
+            && (window == state.window || segment.is_selective());
         if before(self.first, acknowledged) && !before(self.next, acknowledged) {
             // Numbers of SYN and FIN are no bytes.
             let more = u64::from(acknowledged.wrapping_sub(self.first));
             state.acked = (state.acked + more).min(state.sent);
             self.first = acknowledged;
-            (self.waits, self.duplicates) = (now, 0);
+            (self.waits, self.duplicates, self.wanting) = (now, 0, false);
             if let Some((_, began)) = self.trip.take_if(|(end, _)| !before(acknowledged, *end)) {
                 state.rtt = Some(now - began);
             }

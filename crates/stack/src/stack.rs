@@ -25,6 +25,8 @@ const WAITING: Duration = Duration::from_millis(50);
 /// Time after which a socket that waits for nothing is looked at, to keep its connection or to give
 /// it up.
 const RESTING: Duration = Duration::from_millis(250);
+/// Least time after which a segment that may be lost is looked at.
+const JUDGING: Duration = Duration::from_millis(1);
 
 /// Time after which a client of DHCP is looked at. It asks again after seconds.
 const LEASING: Duration = Duration::from_secs(1);
@@ -99,8 +101,9 @@ pub struct Stack {
     spare: Vec<Queue>,
     /// Start of the interface's random numbers.
     seed: u64,
-    /// Time at which the stack was made.
+    /// Time at which the stack was made, and of its last turn.
     made: Instant,
+    turned: Instant,
 }
 
 /// Makes a socket of TCP that fits a [`Stack`]. `window` is the number of bytes that the other end
@@ -185,7 +188,8 @@ impl Stack {
         let mut sockets = SocketSet::new(Vec::new());
         let dhcp = config.dhcp.then(|| Dhcp::new(&mut sockets));
         let spare = Vec::new();
-        Ok(Self { device, interface, sockets, dhcp, spare, seed: config.seed, made: now })
+        let (seed, made, turned) = (config.seed, now, now);
+        Ok(Self { device, interface, sockets, dhcp, spare, seed, made, turned })
     }
 
     /// Sets the vif's Ethernet address, and its MTU in bytes of an IP packet. Returns false, and
@@ -278,6 +282,7 @@ impl Stack {
     ///
     /// The backend broke the protocol, or the platform is gone.
     pub fn send(&mut self, now: Instant) -> Result<bool, VifError> {
+        self.turned = now;
         let mut went = self.device.flush()?;
         for (_, socket) in self.sockets.iter_mut() {
             // `poll_delay` knows no delayed acknowledgements.
@@ -332,7 +337,11 @@ impl Stack {
             Socket::Dhcpv4(_) => Some(LEASING),
             Socket::Udp(socket) => (socket.send_queue() > 0).then_some(WAITING),
         };
-        self.sockets.iter().filter_map(|(_, socket)| of(socket)).min()
+        // Nothing is sent again while frames wait for room.
+        let sends = self.device.link().is_some() && !self.device.is_blocked();
+        let due = self.device.due().filter(|_| sends);
+        let judging = due.map(|due| (due.max(self.turned) - self.turned).max(JUDGING));
+        self.sockets.iter().filter_map(|(_, socket)| of(socket)).chain(judging).min()
     }
 
     /// Keeps the state of each flow of TCP that begins from now on, or keeps none any more.

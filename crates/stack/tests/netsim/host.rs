@@ -21,6 +21,9 @@ pub struct End {
     pub back: Rc<RefCell<Wire>>,
     pub clock: Rc<Cell<u64>>,
     pub features: BackendFeatures,
+    /// If there is one, the number that is added to the window of the next frame: a receiver whose
+    /// window changes with each frame, as Linux's grows.
+    pub grows: Cell<Option<u16>>,
     /// Frames with payload, and their bytes of it, that this end sent.
     pub sent: Cell<(u64, u64)>,
 }
@@ -38,7 +41,17 @@ impl Link for End {
             let (frames, bytes) = self.sent.get();
             self.sent.set((frames + 1, bytes + (found.end - found.header_end) as u64));
         }
-        self.out.borrow_mut().send(self.clock.get(), Frame { bytes: frame.to_vec(), offload });
+        let mut bytes = frame.to_vec();
+        if let Some(more) = self.grows.get()
+            && let Ok(found) = headers::read(frame, frame.len())
+            && found.protocol == Protocol::Tcp
+        {
+            let [high, low] = [found.start + 14, found.start + 15].map(|at| frame[at]);
+            let window = u16::from_be_bytes([high, low]).saturating_sub(16).saturating_add(more);
+            bytes[found.start + 14..found.start + 16].copy_from_slice(&window.to_be_bytes());
+            self.grows.set(Some((more + 1) % 16));
+        }
+        self.out.borrow_mut().send(self.clock.get(), Frame { bytes, offload });
         Ok(())
     }
 
@@ -116,7 +129,8 @@ impl Host {
 
     /// Returns the time in nanoseconds at which a socket has something to do.
     pub fn due(&mut self, now: Instant) -> Option<u64> {
-        let due = self.interface.poll_at(now, &self.sockets)?;
+        let due = self.interface.poll_at(now, &self.sockets);
+        let due = due.into_iter().chain(self.device.due()).min()?;
         Some(due.max(now).total_micros() as u64 * 1000)
     }
 }

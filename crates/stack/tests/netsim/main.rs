@@ -105,6 +105,18 @@ impl Log {
 /// Sends [`BYTES`] over a path, by segments or, if `large`, by frames of up to 64 KiB. Checks that
 /// they come as they were sent.
 fn transfer(path: Path, control: CongestionControl, large: bool, seed: u64) -> Outcome {
+    transfer_to(false, path, control, large, seed)
+}
+
+/// Sends [`BYTES`] over a path, as [`transfer`] does. The receiver's window changes with each frame if
+/// it `grows`.
+fn transfer_to(
+    grows: bool,
+    path: Path,
+    control: CongestionControl,
+    large: bool,
+    seed: u64,
+) -> Outcome {
     let features = match large {
         true => BackendFeatures {
             scatter_gather: true,
@@ -121,7 +133,10 @@ fn transfer(path: Path, control: CongestionControl, large: bool, seed: u64) -> O
     let (there, back) = (wire(), wire());
     let host = |number, out: &Rc<RefCell<Wire>>, back: &Rc<RefCell<Wire>>| {
         let (out, back, clock) = (Rc::clone(out), Rc::clone(back), Rc::clone(&clock));
-        Host::new(number, End { out, back, clock, features, sent: Cell::default() })
+        Host::new(
+            number,
+            End { out, back, clock, features, grows: Cell::default(), sent: Cell::default() },
+        )
     };
     let mut hosts = [host(1, &there, &back), host(2, &back, &there)];
     let [sender, receiver] = hosts.each_mut().map(|host| {
@@ -136,6 +151,7 @@ fn transfer(path: Path, control: CongestionControl, large: bool, seed: u64) -> O
     socket.connect(interface.context(), (address(2), PORT), 40_000).unwrap();
 
     hosts[0].device.log_flows(true);
+    hosts[1].device.link().unwrap().grows.set(grows.then_some(0));
     let mut log = Log::default();
     let (mut wrote, mut read) = (0, 0);
     while read < BYTES {
@@ -243,6 +259,21 @@ fn a_short_queue_drops_less_under_congestion_control() {
 }
 
 #[test]
+fn losses_are_found_before_the_timer_though_the_receivers_window_changes() {
+    let path = Path { loss: PERCENT, ..LINE };
+    for (seed, grows) in (1..5).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let outcome = transfer_to(grows, path, CongestionControl::Reno, false, seed);
+        let last = outcome.log.last.unwrap();
+        let text = format!("seed {seed}, {grows}: {outcome:?}");
+        assert!(outcome.lost > 50 && outcome.time.is_some(), "{text}");
+        // A segment that is lost is sent again, and little else. One in ten waits for an answer.
+        assert!(outcome.again < 2 * 1460 * outcome.lost, "{text}");
+        assert!(last.timeouts * 10 <= outcome.lost, "{text}");
+        assert!(outcome.log.rto_max < Duration::from_secs(1), "{text}");
+    }
+}
+
+#[test]
 fn the_log_of_a_flow_says_what_the_wire_saw() {
     for (name, path) in PATHS {
         for (called, control) in CONTROLS.into_iter().filter(|(called, _)| *called != "none") {
@@ -256,7 +287,7 @@ fn the_log_of_a_flow_says_what_the_wire_saw() {
             let causes = last.timeouts + last.fast;
             assert_eq!(last.again > 0, causes > 0, "{text}");
             assert!(causes <= last.again, "{text}");
-            assert!(last.timeouts == 0 || log.rto_max >= Duration::from_secs(1), "{text}");
+            assert!(last.timeouts == 0 || log.rto_max >= Duration::from_millis(200), "{text}");
             // A round trip is no shorter than the way there and back, unless frames overtake.
             let trip = log.rtt_min.expect("a round trip");
             let way = Duration::from_micros(2 * path.delay / 1000);

@@ -1,0 +1,389 @@
+//! Losses that smoltcp (0.14) would leave to its timer, of a second at least.
+//!
+//! smoltcp sends a segment again after three acknowledgements that repeat an earlier one, and only that
+//! segment. It does not read selective acknowledgements, counts none whose window differs from the last
+//! one, and takes the next acknowledgement of more for the end of the loss. So these cases wait for its
+//! timer: the receiver's window grows meanwhile, or it answers several segments by one acknowledgement,
+//! and Linux does both; a further segment of the same window was lost; the segment was lost again; fewer
+//! than three segments came behind it.
+//!
+//! The device sees the segments of both ends, and repeats an acknowledgement to smoltcp where TCP would
+//! send a segment again:
+//!
+//! - The third acknowledgement that repeats an earlier one came, counting those with another window if
+//!   they name data behind the lost segment (RFC 2018). Or they name more than two segments, as one does
+//!   of a Linux that merged what it received (RFC 6675); or all that is under way behind it.
+//! - An acknowledgement of a part of what was under way when a loss was found names the next lost
+//!   segment (RFC 6582, NewReno).
+//! - Nothing was acknowledged for a round trip and its variation, though data is under way. This waits
+//!   for 200 ms at least, as Linux's timer does.
+//!
+//! Where segments overtake others, one that may still come is waited for (RFC 8985, RACK), and smoltcp is
+//! kept from counting meanwhile: a window that differs has it count none.
+//!
+//! smoltcp's congestion control takes each segment that is sent again for a loss, and halves its window.
+
+use crate::segment::{Ends, Segment, before};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use smoltcp::time::{Duration, Instant};
+
+/// Most flows that are followed. If one more begins, the flow that was quiet for longest is forgotten.
+const FLOWS: usize = 256;
+/// Acknowledgements that repeat an earlier one, after which smoltcp sends a segment again.
+pub(crate) const DUPLICATES: u32 = 3;
+/// Repetitions of an acknowledgement: one with another window, one with its own again, and those that
+/// smoltcp counts.
+const TIMES: u32 = DUPLICATES + 2;
+/// Least time without an acknowledgement after which a segment is sent again: Linux's.
+const WAIT_MIN: Duration = Duration::from_millis(200);
+/// Most lost segments of a window that are named. If there are more, smoltcp's timer and its slow start
+/// suit the path better than one segment per round trip, while new ones go on filling its queue.
+const NAMED: u32 = 32;
+/// Most quarters of a round trip for which a segment is waited for that others may have overtaken.
+const PATIENCE: u32 = 4;
+/// Times in a row that a segment is sent again for want of an acknowledgement, each after twice the
+/// time. Then smoltcp's timer is left to it.
+const PROBES: u32 = 2;
+
+/// A flow, as its sender of this end has it.
+#[derive(Debug)]
+struct Flow {
+    /// The first number that is not acknowledged, and the one behind the last that was sent.
+    first: u32,
+    next: u32,
+    /// Bytes of a segment; 0 before there is any.
+    size: u16,
+    /// Offset of the field of the last window in its frame, and the field.
+    window: (usize, u16),
+    /// The window's field that smoltcp was told last.
+    told: u16,
+    /// Factor of the time for which a segment is waited for that others may have overtaken.
+    patience: u32,
+    /// Acknowledgements in a row that repeat an earlier one, and how many of them smoltcp counts.
+    duplicates: u32,
+    counted: u32,
+    /// True if the last number is that of a FIN.
+    fin: bool,
+    /// The number behind all that was under way when a loss was found.
+    recover: Option<u32>,
+    /// Lost segments that were named since then.
+    named: u32,
+    /// True if a segment was overtaken by others once, and was not lost.
+    overtaken: bool,
+    /// True if the first segment under way was sent again.
+    again: bool,
+    /// Time at which the first segment under way is taken for lost, if it is not acknowledged before.
+    lost: Option<Instant>,
+    /// Time of the last segment.
+    last: Instant,
+    /// Time from which an acknowledgement is waited for.
+    waits: Instant,
+    /// Segments that were sent again in a row for want of one.
+    probes: u32,
+    /// The number whose acknowledgement ends a round trip, and the time at which it was sent.
+    trip: Option<(u32, Instant)>,
+    /// The round trip and its variation, smoothed as in RFC 6298.
+    smooth: Option<(Duration, Duration)>,
+    /// The last segment of the other end, if it was an acknowledgement and nothing else.
+    acknowledgement: Vec<u8>,
+}
+
+/// Flows whose losses are looked for.
+#[derive(Debug, Default)]
+pub(crate) struct Recovery {
+    flows: BTreeMap<Ends, Flow>,
+    /// Time before which no flow has waited for long enough.
+    due: Option<Instant>,
+}
+
+/// An acknowledgement that is repeated to smoltcp, some times.
+#[derive(Debug, Default)]
+pub(crate) struct Repeats {
+    frame: Vec<u8>,
+    /// Offset of the window's field, and what it is.
+    window: (usize, u16),
+    left: u32,
+}
+
+impl Repeats {
+    /// Has an acknowledgement repeated, whose window's field is there and says that. The first time it
+    /// has another window. smoltcp takes that for news and counts anew, however many it has counted.
+    fn begin(&mut self, frame: &[u8], window: (usize, u16)) {
+        self.frame.clear();
+        self.frame.extend_from_slice(frame);
+        (self.window, self.left) = (window, TIMES);
+    }
+
+    /// Prepares the next repetition. Returns false if there is none.
+    pub fn next(&mut self) -> bool {
+        if self.left == 0 {
+            return false;
+        }
+        let (at, window) = self.window;
+        let told = if self.left == TIMES { window.wrapping_sub(1) } else { window };
+        if let Some(field) = self.frame.get_mut(at..at + 2) {
+            field.copy_from_slice(&told.to_be_bytes());
+        }
+        self.left -= 1;
+        true
+    }
+
+    /// Returns the frame of the repetition.
+    pub fn frame(&self) -> &[u8] {
+        &self.frame
+    }
+}
+
+impl Flow {
+    fn new(number: u32, now: Instant) -> Self {
+        Self {
+            first: number,
+            next: number,
+            size: 0,
+            window: (0, 0),
+            told: 0,
+            patience: 1,
+            duplicates: 0,
+            counted: 0,
+            fin: false,
+            recover: None,
+            named: 0,
+            overtaken: false,
+            again: false,
+            lost: None,
+            last: now,
+            waits: now,
+            probes: 0,
+            trip: None,
+            smooth: None,
+            acknowledgement: Vec::new(),
+        }
+    }
+
+    /// Returns true if data is under way. smoltcp forgets a FIN that it is to send again after
+    /// acknowledgements that repeat an earlier one, so a FIN alone is left to its timer.
+    fn owes(&self) -> bool {
+        self.next.wrapping_sub(self.first) > u32::from(self.fin)
+    }
+
+    /// Returns the time at which a segment is to be sent again: since it is taken for lost, or for want
+    /// of an acknowledgement. A window of 1 has none below it that is open.
+    fn due(&self) -> Option<Instant> {
+        if !self.owes() || self.window.1 <= 1 || self.acknowledgement.is_empty() || self.is_left() {
+            return None;
+        }
+        let wait = self.smooth.map_or(WAIT_MIN, |(trip, varies)| (trip + varies * 4).max(WAIT_MIN));
+        let wanted = (self.probes < PROBES).then(|| self.waits + wait * (1 << self.probes));
+        self.lost.into_iter().chain(wanted).min()
+    }
+
+    /// Returns true if so many segments were lost that the rest is left to smoltcp's timer.
+    fn is_left(&self) -> bool {
+        self.recover.is_some() && self.named >= NAMED
+    }
+
+    /// Returns the time at which a segment is taken for lost that an acknowledgement names now: at once,
+    /// or a part of a round trip later if segments overtake others on this path (RFC 8985, RACK).
+    fn judged(&self, now: Instant) -> Instant {
+        if self.overtaken { now + self.reordering() } else { now }
+    }
+
+    /// Returns the time for which a segment is waited for that others may have overtaken: a quarter of a
+    /// round trip, and up to a whole one if segments were sent again in vain (RFC 8985).
+    fn reordering(&self) -> Duration {
+        self.smooth.map_or(WAIT_MIN, |(trip, _)| trip * self.patience / 4)
+    }
+
+    /// Returns the window's field that smoltcp is told by an acknowledgement that repeats an earlier one.
+    /// Where segments overtake others it differs from the last one while it is open here whether the
+    /// segment is lost, and smoltcp does not count.
+    fn told_for_duplicate(&self) -> u16 {
+        let window = self.window.1;
+        let open = self.overtaken && !self.again && self.recover.is_none();
+        if open && self.told == window && window > 1 { window - 1 } else { window }
+    }
+
+    /// Notes an acknowledgement that repeats an earlier one, while the other end has so many bytes behind
+    /// the first segment under way.
+    fn missed(&mut self, behind: u32, now: Instant) {
+        let size = u32::from(self.size);
+        let many = self.duplicates >= DUPLICATES || behind > (DUPLICATES - 1) * size;
+        if !many && (behind == 0 || !self.is_last(behind + size)) {
+            return;
+        }
+        if self.counted >= DUPLICATES {
+            // smoltcp found out itself.
+            self.lost = None;
+            self.recovers(false);
+            return;
+        }
+        // Others may only have overtaken it.
+        let at = now + self.reordering();
+        self.lost = Some(self.lost.map_or(at, |lost| lost.min(at)));
+    }
+
+    /// Notes that a segment of what is under way is sent again since it is lost. What is under way now
+    /// is what recovery is over with, if it is not under way already, or begins `anew`.
+    fn recovers(&mut self, anew: bool) {
+        if anew || self.recover.is_none() {
+            (self.recover, self.named) = (Some(self.next), 0);
+        }
+    }
+
+    /// Returns true if no more than so many bytes are under way.
+    fn is_last(&self, bytes: u32) -> bool {
+        self.next.wrapping_sub(self.first) <= bytes
+    }
+
+    fn measured(&mut self, trip: Duration) {
+        self.smooth = Some(match self.smooth {
+            None => (trip, trip / 2),
+            Some((smooth, varies)) => {
+                let off = if trip > smooth { trip - smooth } else { smooth - trip };
+                ((smooth * 7 + trip) / 8, (varies * 3 + off) / 4)
+            }
+        });
+    }
+}
+
+impl Recovery {
+    /// Takes a segment that smoltcp sends. `size` returns the bytes that a segment of its flow has on the
+    /// wire.
+    pub fn sent(&mut self, segment: &Segment<'_>, size: impl FnOnce() -> u16, now: Instant) {
+        let ends = (segment.from, segment.to);
+        if segment.header.rst() {
+            self.flows.remove(&ends);
+            return;
+        }
+        if segment.takes == 0 {
+            return;
+        }
+        if segment.header.syn() {
+            // A SYN that is sent again goes on with the flow.
+            if self.flows.get(&ends).is_none_or(|flow| flow.first != segment.number) {
+                self.begin(ends, segment.number, now);
+            }
+        }
+        let Some(flow) = self.flows.get_mut(&ends) else { return };
+        let end = segment.number.wrapping_add(segment.takes);
+        flow.last = now;
+        if flow.size == 0 && segment.payload > 0 {
+            flow.size = size();
+        }
+        if before(segment.number, flow.next) {
+            // Round trips of what was sent twice cannot be told apart (Karn).
+            flow.trip = None;
+            if segment.number == flow.first {
+                (flow.waits, flow.again, flow.lost) = (now, true, None);
+            }
+        }
+        if before(flow.next, end) {
+            if flow.first == flow.next {
+                flow.waits = now;
+            }
+            flow.trip.get_or_insert((end, now));
+            flow.next = end;
+            flow.fin = segment.header.fin();
+        }
+        self.due = self.due.into_iter().chain(flow.due()).min();
+    }
+
+    fn begin(&mut self, ends: Ends, number: u32, now: Instant) {
+        if self.flows.len() >= FLOWS
+            && let Some(quiet) =
+                self.flows.iter().min_by_key(|(_, flow)| flow.last).map(|(&ends, _)| ends)
+        {
+            self.flows.remove(&quiet);
+        }
+        self.flows.insert(ends, Flow::new(number, now));
+    }
+
+    /// Takes a segment that smoltcp is given, its frame, and where its window's field is in that. Returns
+    /// what the field is to say.
+    pub fn received(
+        &mut self,
+        segment: &Segment<'_>,
+        frame: &[u8],
+        window_at: usize,
+        now: Instant,
+    ) -> Option<u16> {
+        let ends = (segment.to, segment.from);
+        let header = &segment.header;
+        if header.rst() {
+            self.flows.remove(&ends);
+            return None;
+        }
+        let flow = self.flows.get_mut(&ends).filter(|_| header.ack())?;
+        flow.last = now;
+        let acknowledged = header.ack_number().0 as u32;
+        let window = (window_at, header.window_len());
+        let repeats_last = acknowledged == flow.first && segment.takes == 0 && flow.owes();
+        let same = window.1 == flow.window.1;
+        flow.window = window;
+        flow.acknowledgement.clear();
+        if segment.takes == 0 {
+            flow.acknowledgement.extend_from_slice(frame);
+        }
+        let mut told = window.1;
+        if segment.is_in_vain() {
+            flow.overtaken = true;
+            flow.patience = (flow.patience + 1).min(PATIENCE);
+        }
+        if before(flow.first, acknowledged) && !before(flow.next, acknowledged) {
+            // What came after others, and was sent once, was not lost.
+            flow.overtaken |= flow.duplicates > 0 && !flow.again;
+            flow.first = acknowledged;
+            (flow.waits, flow.probes) = (now, 0);
+            (flow.duplicates, flow.counted) = (0, 0);
+            (flow.again, flow.lost) = (false, None);
+            if let Some((_, began)) = flow.trip.take_if(|(end, _)| !before(acknowledged, *end)) {
+                flow.measured(now - began);
+            }
+            flow.recover.take_if(|recover| !before(acknowledged, *recover));
+            if flow.recover.is_some() && segment.takes == 0 && flow.owes() {
+                flow.lost = Some(flow.judged(now));
+            }
+        } else if repeats_last && (same || segment.is_selective()) {
+            flow.duplicates += 1;
+            told = flow.told_for_duplicate();
+            flow.counted = if told == flow.told { flow.counted + 1 } else { 0 };
+            if !flow.again {
+                flow.missed(segment.selected(flow.first, flow.next), now);
+            }
+        }
+        flow.told = told;
+        self.due = self.due.into_iter().chain(flow.due()).min();
+        Some(told)
+    }
+
+    /// Has the last acknowledgement of a flow repeated, if there is one whose first segment under way is
+    /// to be sent again. Returns the flow, and true if that is for want of an acknowledgement.
+    pub fn find(&mut self, now: Instant, repeats: &mut Repeats) -> Option<(Ends, bool)> {
+        if self.due.is_none_or(|due| now < due) {
+            return None;
+        }
+        let found =
+            self.flows.iter_mut().find(|(_, flow)| flow.due().is_some_and(|due| due <= now));
+        let found = found.map(|(ends, flow)| {
+            let wanting = flow.lost.take_if(|lost| *lost <= now).is_none();
+            flow.probes += u32::from(wanting);
+            flow.recovers(wanting);
+            flow.named += 1;
+            (flow.waits, flow.trip) = (now, None);
+            flow.told = flow.window.1;
+            repeats.begin(&flow.acknowledgement, flow.window);
+            (*ends, wanting)
+        });
+        self.due = self.flows.values().filter_map(Flow::due).min();
+        found
+    }
+
+    /// Returns the time before which [`Recovery::find`] finds nothing.
+    pub fn due(&self) -> Option<Instant> {
+        self.due
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,92 @@
+//! Segments of TCP, read from frames.
+
+use grantway_netif::headers::{Family, Headers, Protocol};
+use smoltcp::wire::{IpAddress, IpEndpoint, Ipv4Address, Ipv6Address, TcpOption, TcpPacket};
+
+/// Both ends of a flow, the own one first.
+pub(crate) type Ends = (IpEndpoint, IpEndpoint);
+
+/// A segment: its ends, its header and its length.
+pub(crate) struct Segment<'a> {
+    pub from: IpEndpoint,
+    pub to: IpEndpoint,
+    pub header: TcpPacket<&'a [u8]>,
+    pub payload: u32,
+    pub number: u32,
+    /// Numbers that the segment takes up.
+    pub takes: u32,
+}
+
+impl<'a> Segment<'a> {
+    /// Reads the segment of a frame whose headers were found. Returns none if it is not TCP.
+    pub fn read(frame: &'a [u8], found: &Headers) -> Option<Self> {
+        if found.protocol != Protocol::Tcp {
+            return None;
+        }
+        let header = TcpPacket::new_checked(frame.get(found.start..found.end)?).ok()?;
+        let (from, to) = addresses(frame, found)?;
+        let payload = u32::try_from(found.end - found.header_end).ok()?;
+        let takes = payload + u32::from(header.syn()) + u32::from(header.fin());
+        Some(Self {
+            from: IpEndpoint::new(from, header.src_port()),
+            to: IpEndpoint::new(to, header.dst_port()),
+            number: header.seq_number().0 as u32,
+            header,
+            payload,
+            takes,
+        })
+    }
+
+    /// Returns true if the segment names data that came behind a lost segment.
+    pub fn is_selective(&self) -> bool {
+        self.header.selective_ack_ranges().is_ok_and(|ranges| ranges[0].is_some())
+    }
+
+    /// Returns true if the segment names data that came twice (RFC 2883).
+    pub fn is_in_vain(&self) -> bool {
+        let acknowledged = self.header.ack_number().0 as u32;
+        let ranges = self.header.selective_ack_ranges().unwrap_or_default();
+        ranges[0].is_some_and(|(left, _)| before(left, acknowledged))
+    }
+
+    /// Returns the bytes between two numbers that came behind a lost segment, as the segment names them.
+    pub fn selected(&self, first: u32, next: u32) -> u32 {
+        let ranges = self.header.selective_ack_ranges().unwrap_or_default();
+        let within = ranges.into_iter().flatten().filter(|&(left, right)| {
+            !before(left, first) && before(left, right) && !before(next, right)
+        });
+        within.fold(0, |sum, (left, right)| sum.saturating_add(right.wrapping_sub(left)))
+    }
+
+    /// Returns the window scale option, and 0 without one.
+    pub fn shift(&self) -> u8 {
+        let mut options = self.header.options();
+        while !options.is_empty() {
+            match TcpOption::parse(options) {
+                Ok((_, TcpOption::WindowScale(shift))) => return shift.min(14),
+                Ok((rest, _)) if rest.len() < options.len() => options = rest,
+                _ => break,
+            }
+        }
+        0
+    }
+}
+
+fn addresses(frame: &[u8], found: &Headers) -> Option<(IpAddress, IpAddress)> {
+    let at = |offset: usize| frame.get(found.ip + offset..);
+    match found.family {
+        Family::V4 => {
+            let address = |offset| Some(Ipv4Address::from(*at(offset)?.first_chunk::<4>()?));
+            Some((address(12)?.into(), address(16)?.into()))
+        }
+        Family::V6 => {
+            let address = |offset| Some(Ipv6Address::from(*at(offset)?.first_chunk::<16>()?));
+            Some((address(8)?.into(), address(24)?.into()))
+        }
+    }
+}
+
+/// Returns true if `number` comes before `other`, as numbers of TCP count.
+pub(crate) fn before(number: u32, other: u32) -> bool {
+    (number.wrapping_sub(other) as i32) < 0
+}
