@@ -34,6 +34,11 @@ unikernel_start() {
 unikernel_page() { printf 'GET / HTTP/1.0\r\n\r\n' | nc -w "$(patient 20)" "$(address "$1")" 80; }
 # unikernel_figure NAME FIGURE: a line of that.
 unikernel_figure() { unikernel_page "$1" | awk -v name="$2" '$1 == name { print $2 }'; }
+# unikernel_stack_log NAME: what its stack says of its flows (docs/stack-log.md), if it was started with
+# the word stack-log.
+unikernel_stack_log() {
+    printf 'GET /stack-log HTTP/1.0\r\n\r\n' | nc -w "$(patient 20)" "$(address "$1")" 80 | tr -d '\r' | sed '1,/^$/d'
+}
 # unikernel_staged NAME: whether the backend has a queue's pages staged.
 unikernel_staged() { [ "$(unikernel_figure "$1" staged_pages)" -ge 272 ]; }
 
