@@ -28,6 +28,7 @@
 extern crate alloc;
 
 mod address;
+mod aligned;
 mod checker;
 #[cfg(feature = "std")]
 mod clock;
@@ -63,6 +64,7 @@ mod timing;
 mod vnet;
 
 pub use address::{parse_address, presence_frame};
+pub use aligned::PageAligned;
 #[cfg(feature = "std")]
 pub use checker::CheckPort;
 pub use checker::{Checker, CheckerConfig, FlowReport, Verdict};

@@ -250,10 +250,10 @@ pub trait Port: PortControl + Any + Send {
         Ok(())
     }
 
-    /// Receives frames as [`Port::recv_burst`] does, into an arena to which nobody but this port
-    /// writes, from the first call to the last. A port whose frames are much alike may find the last
-    /// ones there, and write only what differs. `kept` belongs to the arena and is the port's own: the
-    /// number of frames that it left there, 0 at first. The default receives anew.
+    /// Receives frames as [`Port::recv_burst`] does, into an arena in which the last ones of this
+    /// port may still lie. A port whose frames are much alike then writes only what differs. `kept`
+    /// is the number of frames that the port left there: 0 at first, and 0 after anybody else wrote
+    /// to the arena. The port changes it. The default receives anew.
     ///
     /// # Errors
     /// The errors of [`Port::recv_burst`].

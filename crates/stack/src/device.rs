@@ -9,13 +9,12 @@ use crate::segment::Segment;
 use crate::sizes::{Sizes, whole_frame};
 use crate::stats::DeviceStats;
 use alloc::boxed::Box;
-use alloc::vec;
 use alloc::vec::Vec;
 use core::num::NonZeroUsize;
 use grantway_frontend::VifError;
 use grantway_netif::Offload;
 use grantway_netif::headers::{self, Family};
-use grantway_ports::RECV_BUFFER;
+use grantway_ports::{PageAligned, RECV_BUFFER};
 use smoltcp::phy::{self, Checksum, ChecksumCapabilities, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
 
@@ -45,8 +44,8 @@ pub struct Device<L> {
     sizes: Sizes,
     outgoing: Outgoing,
     /// Room in which a frame is made.
-    room: Vec<u8>,
-    arena: Vec<u8>,
+    room: PageAligned,
+    arena: PageAligned,
     arrived: Vec<Arrived>,
     /// The first of the frames that smoltcp has not seen.
     next: usize,
@@ -71,8 +70,8 @@ impl<L: Link> Device<L> {
             mtu,
             sizes: Sizes::default(),
             outgoing: Outgoing::default(),
-            room: vec![0; LONGEST],
-            arena: vec![0; FILL + RECV_BUFFER],
+            room: PageAligned::new(LONGEST),
+            arena: PageAligned::new(FILL + RECV_BUFFER),
             arrived: Vec::new(),
             next: 0,
             may_fetch: false,
@@ -353,7 +352,7 @@ impl phy::RxToken for RxToken<'_> {
 pub struct TxToken<'a, L> {
     link: &'a mut Option<L>,
     outgoing: &'a mut Outgoing,
-    room: &'a mut Vec<u8>,
+    room: &'a mut PageAligned,
     /// The segment sizes of flows, and the vif's MTU.
     way: (&'a Sizes, usize),
     fault: &'a mut Option<VifError>,
@@ -366,7 +365,7 @@ pub struct TxToken<'a, L> {
 impl<L: Link> phy::TxToken for TxToken<'_, L> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
         if self.room.len() < len {
-            self.room.resize(len, 0);
+            *self.room = PageAligned::new(len);
         }
         let frame = &mut self.room[..len];
         let made = f(frame);

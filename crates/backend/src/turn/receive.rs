@@ -34,7 +34,11 @@ use grantway_netif::{Offload, colour};
 use grantway_ports::{ETHERNET_HEADER, FramePlace, Port, RECV_BUFFER, TapOffloads};
 use grantway_ring::{Back, PAGE_SIZE, RingError, RingMemory, RingPage, SharedPage};
 use grantway_vector::receivers::Takes;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::{collections::VecDeque, sync::Arc, time::Instant};
+
+/// Number of the next receive half.
+static NEXT: AtomicU64 = AtomicU64::new(1);
 
 /// The longest frame that a response's 16-bit lengths can tell of.
 const LONGEST: usize = 65_535;
@@ -48,6 +52,8 @@ const FIRST_LEAST: usize = ETHERNET_HEADER + 20 + 20;
 pub(crate) struct Receive<M = RingPage<2>, J = SharedPage> {
     ring: Back<M, 2>,
     queue: u16,
+    /// Number of this half of a queue, unique in the process.
+    id: u64,
     guest: Guest,
     waiting: Waiting,
     /// Requests that a killed process had consumed and not answered: their
@@ -73,7 +79,8 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     ) -> Self {
         let waiting = Waiting::new(guest.patience, now);
         let (carried, steers) = (carried.into(), Steers::default());
-        Self { ring, queue, guest, waiting, carried, journal, steers, lane: None, packets: 0 }
+        let (id, lane, packets) = (NEXT.fetch_add(1, Relaxed), None, 0);
+        Self { ring, queue, id, guest, waiting, carried, journal, steers, lane, packets }
     }
 
     /// Gives it a way to the vif's other queues.
@@ -143,6 +150,10 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         shared: &Shared,
     ) -> Result<Moved, VifError> {
         scratch.waited_from.clear();
+        // Frames that waited are brought to the arena.
+        if !self.waiting.is_empty() {
+            scratch.left.void();
+        }
         let now = self.look_at_the_time(port, shared)?;
         if let Some(now) = now
             && let Some(moved) = self.turn_waited(scratch, buffers, now, shared)?
@@ -156,6 +167,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         {
             return self.turn_plain(scratch, buffers, port, shared);
         }
+        scratch.left.void();
         self.turn_listed(scratch, buffers, port, rules, shared)
     }
 

@@ -7,37 +7,33 @@ use crate::turn::batch::TxBatch;
 use crate::turn::delivery::Delivery;
 use crate::turn::plain::{RxPlain, TxPlain};
 use grantway_hypervisor::{Arena, Platform};
+use grantway_ports::PageAligned;
 use grantway_ring::PAGE_SIZE;
 use std::time::Duration;
 
-/// Private memory that begins with a page: a grant copy takes one operation for
-/// each page that it touches, on either side.
-struct Aligned {
-    bytes: Vec<u8>,
-    first: usize,
+/// Frames that a queue's port left in the arena. A port whose frames are much alike writes only
+/// what differs ([`Port::recv_own_burst`](grantway_ports::Port::recv_own_burst)). Whoever writes
+/// anything else to the arena says so.
+#[derive(Default)]
+pub(crate) struct Left {
+    of: u64,
+    frames: usize,
 }
 
-impl Aligned {
-    fn new() -> Self {
-        let bytes = vec![0; ARENA + PAGE_SIZE];
-        let first = bytes.as_ptr().addr().wrapping_neg() % PAGE_SIZE;
-        Self { bytes, first }
-    }
-}
-
-impl std::ops::Deref for Aligned {
-    type Target = [u8];
-
+impl Left {
+    /// Notes that something else was written to the arena.
     #[inline]
-    fn deref(&self) -> &[u8] {
-        &self.bytes[self.first..]
+    pub fn void(&mut self) {
+        self.frames = 0;
     }
-}
 
-impl std::ops::DerefMut for Aligned {
+    /// Returns the number of frames that the port of this queue left, for the port to change.
     #[inline]
-    fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.first..]
+    pub fn of(&mut self, queue: u64) -> &mut usize {
+        if self.of != queue {
+            *self = Self { of: queue, frames: 0 };
+        }
+        &mut self.frames
     }
 }
 
@@ -45,6 +41,8 @@ impl std::ops::DerefMut for Aligned {
 pub(crate) struct Scratch {
     /// The bytes of the burst.
     pub arena: Arena,
+    /// What lies in the arena from the last turn.
+    pub left: Left,
     /// The packets of a turn's guest transmit.
     pub tx: TxBatch,
     /// The packets of a turn in which all are of one slot.
@@ -65,7 +63,8 @@ impl Scratch {
     pub(crate) fn new(platform: Option<&dyn Platform>) -> Self {
         let arena = platform.and_then(|platform| platform.arena(ARENA));
         Self {
-            arena: arena.unwrap_or_else(|| Box::new(Aligned::new())),
+            arena: arena.unwrap_or_else(|| Box::new(PageAligned::new(ARENA))),
+            left: Left::default(),
             tx: TxBatch::new(),
             tx_plain: Box::new(TxPlain::new()),
             rx_plain: Box::new(RxPlain::new()),
@@ -77,4 +76,20 @@ impl Scratch {
 
     /// Bytes that packets may fill, the room for one more frame not counted.
     pub(crate) const FILL: usize = RING_SLOTS * PAGE_SIZE;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_port_left_is_its_own_and_void_once_anybody_wrote() {
+        let mut left = Left::default();
+        assert_eq!(*left.of(1), 0);
+        *left.of(1) = 5;
+        assert_eq!((*left.of(1), *left.of(2), *left.of(1)), (5, 0, 0));
+        *left.of(1) = 5;
+        left.void();
+        assert_eq!(*left.of(1), 0);
+    }
 }

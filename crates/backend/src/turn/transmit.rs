@@ -115,7 +115,7 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         mut stages: Stages<'_, '_, S>,
     ) -> Result<Moved, VifError> {
         let (shared, stages) = (stages.shared, &mut stages);
-        let Scratch { arena, tx, tx_plain, .. } = scratch;
+        let Scratch { arena, left, tx, tx_plain, .. } = scratch;
         let arena = &mut arena[..];
         let waiting = self.look(&mut tx.slots)?;
         if shared.tap.is_on() {
@@ -125,6 +125,7 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
             let notify = self.settle(stages.sink.stretches())?;
             return Ok(Moved { notify, ..Moved::default() });
         }
+        left.void();
         let slots = tx.slots.get(..waiting).unwrap_or(&[]);
         if self.fetch_plain(slots, tx_plain, arena, stages)? {
             self.held_until = None;

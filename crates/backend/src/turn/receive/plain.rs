@@ -25,10 +25,10 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         port: &mut dyn Port,
         shared: &Shared,
     ) -> Result<Moved, VifError> {
-        let Scratch { arena, delivery, rx_plain, .. } = scratch;
+        let Scratch { arena, left, delivery, rx_plain, .. } = scratch;
         let (arena, plain) = (&mut arena[..], &mut **rx_plain);
         plain.frames.clear();
-        port.recv_burst(arena, &mut plain.frames)?;
+        port.recv_own_burst(arena, left.of(self.id), &mut plain.frames)?;
         let count = plain.frames.len();
         if count == 0 {
             return Ok(Moved { call_at: self.waiting.call_at(), ..Moved::default() });

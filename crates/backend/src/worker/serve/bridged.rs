@@ -104,6 +104,7 @@ impl Worker {
             sender: None,
             now: (self.service.settings.clock)(),
         };
+        self.scratch.left.void();
         let more = forward.burst_from_uplink(&mut self.scratch.arena);
         let effects = beside.effects();
         self.settle(effects);
@@ -184,6 +185,7 @@ impl Worker {
             sender: bundle.sender,
             now: (self.service.settings.clock)(),
         };
+        self.scratch.left.void();
         forward.give_bundle(bundle, &mut self.scratch.arena, stats);
         let effects = beside.effects();
         self.settle(effects);

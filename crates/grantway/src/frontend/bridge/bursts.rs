@@ -5,7 +5,7 @@ use super::{Carry, Ends, Trouble};
 use arrayvec::ArrayVec;
 use grantway_command::control::nanoseconds;
 use grantway_frontend::{SendError, TxFrame};
-use grantway_ports::{BURST, FrameMeta, FramePlace, RECV_BUFFER, uptime};
+use grantway_ports::{BURST, FrameMeta, FramePlace, PageAligned, RECV_BUFFER, uptime};
 use grantway_vector::Merger;
 
 /// Bytes of frames that one burst may fill in either direction, without the room of the
@@ -15,14 +15,14 @@ const FILL: usize = 256 * 1024;
 /// One burst each way, copied through an arena.
 pub(super) struct Bursts {
     /// Arena of the frames that were read from the port. Nobody else writes to it.
-    outgoing: Vec<u8>,
+    outgoing: PageAligned,
     /// The port's note of what it left there.
     kept: usize,
     burst: ArrayVec<FramePlace, BURST>,
     /// First frame of `burst` that waits for room on the ring.
     next: usize,
     /// Arena of the frames from the vif.
-    incoming: Vec<u8>,
+    incoming: PageAligned,
     arrived: Vec<FramePlace>,
     /// Merges segments and datagrams from the vif, if the port wants large frames.
     merger: Option<Merger>,
@@ -36,11 +36,11 @@ impl Bursts {
     /// is true.
     pub(super) fn new(merge: bool, in_place: bool) -> Self {
         Self {
-            outgoing: vec![0; FILL + RECV_BUFFER],
+            outgoing: PageAligned::new(FILL + RECV_BUFFER),
             kept: 0,
             burst: ArrayVec::new(),
             next: 0,
-            incoming: vec![0; FILL + RECV_BUFFER],
+            incoming: PageAligned::new(FILL + RECV_BUFFER),
             arrived: Vec::with_capacity(BURST),
             merger: merge.then(|| Merger::new(|| nanoseconds(uptime()))),
             intake: in_place.then(Intake::default),
