@@ -437,6 +437,15 @@ impl Port for Frames {
         Ok(())
     }
 
+    fn recv_own_burst(
+        &mut self,
+        arena: &mut [u8],
+        _: &mut usize,
+        frames: &mut ArrayVec<FramePlace, BURST>,
+    ) -> Result<(), PortError> {
+        self.recv_burst(arena, frames)
+    }
+
     fn readiness(&self) -> Readiness<'_> {
         Readiness::Now
     }

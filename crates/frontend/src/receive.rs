@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use grantway_netif::rx::{RxRequest, RxResponse};
 use grantway_netif::slots::rx::{RxOutcome, RxPacket, parse_one, parse_rx};
-use grantway_netif::{Hash, Offload};
+use grantway_netif::{Hash, Offload, colour};
 use grantway_ring::{Front, RingPage, SharedPage, VolatileSlice};
 
 /// Responses copied from the ring at a time: more than any legal chain has.
@@ -26,6 +26,9 @@ pub(crate) const RESTING: u16 = SLOTS as u16 / 2;
 const CROWD: u32 = RESTING as u32 / 4 * 3;
 /// Free pages that are worth a publish.
 const REFILL: usize = SLOTS / 4;
+/// Frames whose bytes are fetched before their slots are known. The lines of more frames are under
+/// way together anyhow.
+const FEW: u32 = 4;
 
 /// A frame that was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,12 +52,15 @@ pub(crate) struct Receive {
     pages: Pages,
     /// Room for a frame of an untrusted backend, as long as the longest so far.
     room: Vec<u8>,
+    /// Length that the first response of the last look told: the next frames are likely to be as
+    /// long.
+    likely: usize,
 }
 
 impl Receive {
     pub fn new(ring: Front<RingPage<2>, 2>, pool: Pool, lends: bool) -> Self {
         let pages = Pages::new(pool, lends);
-        Self { ring, seen: [[0; 2]; LOOK], next: 0, end: 0, pages, room: Vec::new() }
+        Self { ring, seen: [[0; 2]; LOOK], next: 0, end: 0, pages, room: Vec::new(), likely: 0 }
     }
 
     /// Returns the pool of the posted pages.
@@ -254,6 +260,10 @@ impl Receive {
             count += 1;
             bytes += u64::from(len);
         }
+        if let Some(&words) = self.seen.get(self.next) {
+            // Frames of one slot: the first is as telling as any. A refused one is no length.
+            self.likely = RxResponse::from_words(words).status.max(0) as usize;
+        }
         // All frames that were taken leave the ring at once.
         let consumed = self.ring.consume(count);
         consumed.map_err(|_| PeerError::Internal("consumed unseen responses"))?;
@@ -405,7 +415,15 @@ impl Receive {
 
     /// Copies responses of the ring, from the next packet on. Returns true if there is one.
     fn look(&mut self) -> Result<bool, PeerError> {
-        self.next = 0;
+        (self.next, self.end) = (0, 0);
+        if self.ring.known() == 0 {
+            let shown = self.ring.available();
+            let shown = shown.map_err(|source| PeerError::Ring { ring: "receive", source })?;
+            if shown == 0 {
+                return Ok(false);
+            }
+            self.fetch_likely(shown);
+        }
         self.end = self
             .ring
             .peek_batch(&mut self.seen)
@@ -415,6 +433,22 @@ impl Receive {
             self.pages.demand.crowd();
         }
         Ok(self.end > 0)
+    }
+
+    /// Has the first bytes of a few frames fetched while their slots are, from where our own
+    /// backends put a frame of that length. Who is wrong has fetched lines for nothing.
+    #[inline]
+    fn fetch_likely(&self, frames: u32) {
+        if frames > FEW {
+            return;
+        }
+        for at in 0..frames {
+            let index = self.ring.rsp_cons().wrapping_add(at);
+            let page = self.pages.pool.page(self.pages.posted[index as usize % SLOTS]);
+            if let Some((page, _)) = page {
+                page.prefetch(colour(index, self.likely).into());
+            }
+        }
     }
 
     /// Asks for a signal at the next response. Returns true if one is there already.

@@ -116,6 +116,11 @@ impl<const W: usize> RingMemory<W> for RingPage<W> {
 
     #[inline]
     fn read_slots(&self, index: u32, out: &mut [[u32; W]]) {
+        if let [slot] = out {
+            // A packet by itself: to find the way to copy takes longer than its words.
+            *slot = self.read_slot(index);
+            return;
+        }
         let (before, behind) = Self::stretches(index, out.len());
         let to = out.as_mut_ptr();
         // SAFETY: so many slots lie between `index` and the end of the ring, and so
@@ -132,6 +137,10 @@ impl<const W: usize> RingMemory<W> for RingPage<W> {
 
     #[inline]
     fn write_slots(&self, index: u32, slots: &[[u32; W]]) {
+        if let [words] = *slots {
+            self.write_slot(index, words);
+            return;
+        }
         let (before, behind) = Self::stretches(index, slots.len());
         let from = slots.as_ptr();
         // SAFETY: as in `read_slots`.

@@ -84,6 +84,15 @@ impl Buffers {
         self.kept.table().map(|table| Pages::new(table))
     }
 
+    /// Has the bytes at a place fetched that are likely to be read next, if the page is mapped.
+    #[inline]
+    pub(crate) fn expect(&mut self, gref: GrantRef, offset: u16) {
+        let mapping = self.kept.table().and_then(|table| table.peek(gref));
+        if let Some(mapping) = mapping {
+            mapping.page.prefetch(offset.into());
+        }
+    }
+
     /// Counts pieces whose pages were found mapped, and which others moved.
     pub(crate) fn found(&mut self, pieces: usize) {
         self.copies.hits += pieces as u64;

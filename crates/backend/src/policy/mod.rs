@@ -21,7 +21,7 @@ pub(crate) use copies::Way;
 pub use grantway_netif::Policy;
 pub use limits::PolicyLimits;
 pub use map::{Map, Stretch};
-pub(crate) use near::Pages;
+pub(crate) use near::{Near, Pages};
 pub use quota::{Budget, Mapped, QUEUE_AREAS, Quota, Reserved};
 pub(crate) use staging::{KeptTable, LastingTable, StagedTable};
 pub use staging::{Staged, StagedQueue, StagingError};

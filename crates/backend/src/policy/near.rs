@@ -40,16 +40,30 @@ impl<'a> Near<'a> {
         Self { table, way, gref: GrantRef(0), page: None }
     }
 
+    /// Finds a page, if it is mapped for this direction.
+    #[inline(always)]
+    fn page(&mut self, gref: GrantRef) -> Option<&'a SharedPage> {
+        if gref != self.gref {
+            self.gref = gref;
+            let mapping = self.table.find_for(gref, self.way);
+            self.page = mapping.map(|mapping| &mapping.page);
+        }
+        self.page
+    }
+
+    /// Has the bytes at a place fetched, which are likely to be read next.
+    #[inline(always)]
+    pub fn expect(&mut self, gref: GrantRef, offset: u16) {
+        if let Some(page) = self.page(gref) {
+            page.prefetch(offset.into());
+        }
+    }
+
     /// Moves a piece if its page is mapped for that, and returns whether it did. All others are
     /// left to grant copies, which say why one cannot be moved at all.
     #[inline(always)]
     pub fn moves(&mut self, piece: Piece, arena: &mut [u8]) -> bool {
-        if piece.gref != self.gref {
-            self.gref = piece.gref;
-            let mapping = self.table.find_for(piece.gref, self.way);
-            self.page = mapping.map(|mapping| &mapping.page);
-        }
-        let Some(page) = self.page else { return false };
+        let Some(page) = self.page(piece.gref) else { return false };
         let (at, offset) = (piece.at as usize, piece.offset.into());
         let Some(bytes) = arena.get_mut(at..at + usize::from(piece.len)) else { return false };
         match self.way {

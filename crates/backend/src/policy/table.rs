@@ -123,23 +123,25 @@ impl GrefTable {
     /// that cannot is left to grow old, as its room may be needed for one that can.
     #[inline]
     pub fn find_for(&self, gref: GrantRef, way: Way) -> Option<&Mapping> {
-        let mapping = match &self.entries[home(gref)] {
-            Some((found, mapping)) if *found == gref => mapping,
-            _ => self.search(gref)?,
-        };
+        let mapping = self.peek(gref)?;
         way.may(mapping.access).then(|| {
             mapping.used.set(self.stamp);
             mapping
         })
     }
 
-    #[cold]
-    fn search(&self, gref: GrantRef) -> Option<&Mapping> {
-        self.peek(gref)
+    /// Returns the mapping of a reference, without counting a use.
+    #[inline]
+    pub fn peek(&self, gref: GrantRef) -> Option<&Mapping> {
+        match &self.entries[home(gref)] {
+            Some((found, mapping)) if *found == gref => Some(mapping),
+            _ => self.search(gref),
+        }
     }
 
-    /// Returns the mapping of a reference at any place, without counting a use.
-    pub fn peek(&self, gref: GrantRef) -> Option<&Mapping> {
+    /// Returns the mapping of a reference at any place.
+    #[cold]
+    fn search(&self, gref: GrantRef) -> Option<&Mapping> {
         let (bucket, at) = self.locate(gref)?;
         let entry = self.entries.get(usize::from(self.places.get(bucket)?[at]))?;
         entry.as_ref().map(|(_, mapping)| mapping)

@@ -5,7 +5,7 @@
 use crate::VifError;
 use crate::journal::{RxOwedBytes, TxOwed, TxOwedBytes, rx_owed_bytes};
 use crate::layout::{BURST, place};
-use crate::policy::{Buffers, Moving, Piece, Way};
+use crate::policy::{Buffers, Moving, Near, Piece, Way};
 use crate::turn::batch::Batch;
 use crate::turn::work;
 use arrayvec::ArrayVec;
@@ -31,6 +31,12 @@ pub struct TxPlain {
 
 const _: () = assert!(BURST <= u64::BITS as usize);
 
+/// Bytes of a cache line. The processor fetches the further lines of longer packets by itself, and
+/// to be told of the first only makes it fetch fewer.
+const LINE: u16 = 64;
+/// Fewest packets whose bytes are fetched before their slots are gone through.
+const BURST_OF_LINES: usize = 8;
+
 impl TxPlain {
     pub(crate) fn new() -> Self {
         let (frames, owed) = ([FramePlace::default(); BURST], [TxOwedBytes::default(); BURST]);
@@ -49,7 +55,10 @@ impl TxPlain {
         let way = Way::Fetch;
         self.count = slots.len().min(BURST);
         let listed = match buffers.begin(way) {
-            Moving::Near(mut near) => self.list(slots, |_, piece| near.moves(piece, arena)),
+            Moving::Near(mut near) => {
+                fetch_ahead(slots, &mut near);
+                self.list(slots, |_, piece| near.moves(piece, arena))
+            }
             Moving::Copies(copies) => self.list(slots, |n, piece| copies.list(n, way, piece)),
         };
         if listed {
@@ -150,6 +159,22 @@ impl Batch for TxPlain {
     #[inline]
     fn answers(&mut self) -> &[[u32; 3]] {
         self.answers.get(..self.count).unwrap_or(&[])
+    }
+}
+
+/// Has the bytes of a burst's short packets fetched. The lines of a burst are under way together
+/// only as far as the processor looks ahead, and the pass over its slots is 70 instructions for
+/// each. Nothing is judged here: what a slot says wrongly is fetched for nothing.
+#[inline(always)]
+fn fetch_ahead(slots: &[[u32; 3]], near: &mut Near<'_>) {
+    if slots.len() < BURST_OF_LINES {
+        return;
+    }
+    for &words in slots {
+        let TxRequest { gref, offset, size, .. } = TxRequest::from_words(words);
+        if size <= LINE {
+            near.expect(GrantRef(gref), offset);
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 mod hand_over;
 mod in_place;
 mod late;
+mod likely;
 mod mapped;
 
 pub(crate) use in_place::{InPlace, Pause};
@@ -10,10 +11,12 @@ pub(crate) use mapped::Mapped;
 
 use hand_over::{HandOver, within};
 use late::Late;
+use likely::Likely;
 
 use crate::VifError;
 use crate::journal::{Journal, JournalMemory, TxOwed};
 use crate::layout::{BURST, RING_SLOTS};
+use crate::policy::Buffers;
 use crate::state::shared::Shared;
 use crate::state::stats::VifStats;
 use crate::state::trace::{TraceKind, TraceRing};
@@ -45,12 +48,13 @@ pub(crate) struct Transmit<M = RingPage<3>, J = SharedPage> {
     /// True if the last report to the trace's reader said that the ring is full.
     full: bool,
     late: Late,
+    likely: Likely,
 }
 
 impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
     pub(crate) fn new(ring: Back<M, 3>, queue: u16, journal: Option<Journal<J>>) -> Self {
-        let late = Late::default();
-        Self { ring, queue, journal, held_until: None, plain: false, full: false, late }
+        let (late, likely) = (Late::default(), Likely::new());
+        Self { ring, queue, journal, held_until: None, plain: false, full: false, late, likely }
     }
 
     /// Answers what a killed process had consumed and not answered: each slot
@@ -74,9 +78,10 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         if may_wait && self.late.take_in(answers) {
             return Ok(false);
         }
-        if self.late.len() > 0 {
-            let answered = self.ring.push_responses(&self.late.take());
+        if self.owes() {
+            let answered = self.ring.push_responses(self.late.all());
             answered.map_err(|_| VifError::Internal("answered a slot twice"))?;
+            self.late.clear();
         }
         self.respond(answers)
     }
@@ -99,7 +104,7 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
     #[cold]
     #[inline(never)]
     fn tell_of_room(&mut self, stretches: Option<&mut Stretches>, shared: &Shared) {
-        let unanswered = stretches.map_or(self.late.len(), |stretches| stretches.answers());
+        let unanswered = stretches.map_or(self.late.all().len(), |stretches| stretches.answers());
         let full = self.held_until.is_some() || self.ring.shown() as usize + unanswered >= FULL;
         if full != self.full {
             let kind = if full { TraceKind::RingFull } else { TraceKind::RingDrained };
@@ -117,7 +122,7 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         let (shared, stages) = (stages.shared, &mut stages);
         let Scratch { arena, left, tx, tx_plain, .. } = scratch;
         let arena = &mut arena[..];
-        let waiting = self.look(&mut tx.slots)?;
+        let waiting = self.look(&mut tx.slots, stages.buffers)?;
         if shared.tap.is_on() {
             self.tell_of_room(stages.sink.stretches(), shared);
         }
@@ -225,12 +230,26 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
 
     /// Copies as many slots as a burst of single ones takes; all that the ring
     /// has where the first packet is a chain.
-    fn look(&mut self, slots: &mut [[u32; 3]; RING_SLOTS]) -> Result<usize, VifError> {
+    fn look(
+        &mut self,
+        slots: &mut [[u32; 3]; RING_SLOTS],
+        buffers: &mut Buffers,
+    ) -> Result<usize, VifError> {
+        let first = self.ring.req_cons();
+        if self.ring.known() == 0 {
+            let shown = self.ring.available().map_err(|e| self.ring_error(e))?;
+            if shown == 0 {
+                return Ok(0);
+            }
+            self.likely.fetch(first, shown, buffers);
+        }
         let mut waiting = self.ring.peek_batch(&mut slots[..BURST]);
         if waiting == Ok(BURST) && parse_one(slots[0]).is_none() {
             waiting = self.ring.peek_batch(slots);
         }
-        waiting.map_err(|e| self.ring_error(e))
+        let waiting = waiting.map_err(|e| self.ring_error(e))?;
+        self.likely.learn(first, slots.get(..waiting).unwrap_or(&[]));
+        Ok(waiting)
     }
 
     /// Gives the answers that wait for others. Those that wait for pages to be unmapped come after
@@ -238,7 +257,7 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
     /// it.
     pub(crate) fn settle(&mut self, stretches: Option<&mut Stretches>) -> Result<bool, VifError> {
         match stretches.filter(|stretches| stretches.owe()) {
-            None if self.late.len() == 0 => Ok(false),
+            None if !self.owes() => Ok(false),
             None => self.answer(&[], false),
             Some(stretches) => {
                 let notify = self.respond(stretches.unmap())?;
@@ -250,7 +269,7 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
 
     /// Returns true if answers wait for others.
     pub(crate) fn owes(&self) -> bool {
-        self.late.len() > 0
+        !self.late.all().is_empty()
     }
 
     /// Requests that wait, as the guest has it.

@@ -23,16 +23,16 @@ impl Late {
         self.0.len() + answers.len() < MOST && self.0.try_extend_from_slice(answers).is_ok()
     }
 
-    /// Returns the answers that wait, and forgets them.
+    /// Returns the answers that wait.
     #[inline]
-    pub fn take(&mut self) -> ArrayVec<[u32; 3], MOST> {
-        std::mem::take(&mut self.0)
+    pub fn all(&self) -> &[[u32; 3]] {
+        &self.0
     }
 
-    /// Returns the number of answers that wait.
+    /// Forgets the answers, which are given.
     #[inline]
-    pub fn len(&self) -> usize {
-        self.0.len()
+    pub fn clear(&mut self) {
+        self.0.clear();
     }
 }
 
@@ -44,8 +44,9 @@ mod tests {
     fn few_answers_wait_and_many_do_not() {
         let mut late = Late::default();
         assert!((1..MOST).all(|_| late.take_in(&[[7; 3]])));
-        assert!(!late.take_in(&[[7; 3]]) && late.len() == MOST - 1);
-        assert_eq!((late.take().len(), late.len()), (MOST - 1, 0));
+        assert!(!late.take_in(&[[7; 3]]));
+        assert_eq!(late.all(), [[7; 3]; MOST - 1]);
+        late.clear();
         assert!(!late.take_in(&[[0; 3]; MOST]) && late.take_in(&[[0; 3]; MOST - 1]));
     }
 }

@@ -1,0 +1,50 @@
+//! The places at which a guest's next packets are likely to lie.
+//!
+//! A packet that comes alone is three lines, one after the other: the index says that a slot was
+//! filled, and the slot says where the bytes are. A frontend that has a buffer for each slot of its
+//! ring, as ours has, puts the bytes of a slot where they were one lap before. So the line of the
+//! bytes is fetched together with the line of the slot. Who is wrong has fetched a line for
+//! nothing.
+
+use crate::layout::RING_SLOTS;
+use crate::policy::Buffers;
+use grantway_hypervisor::GrantRef;
+use grantway_netif::tx::TxRequest;
+
+/// Most packets of a turn for which this is worth it: the lines of more packets are under way
+/// together anyhow.
+const FEW: usize = 4;
+
+/// The page and the offset that each slot named last.
+#[derive(Debug)]
+pub(super) struct Likely(Box<[(u32, u16); RING_SLOTS]>);
+
+impl Likely {
+    pub fn new() -> Self {
+        Self(Box::new([(0, 0); RING_SLOTS]))
+    }
+
+    /// Has the bytes of `count` packets fetched, from the slot `first` on, if they are few.
+    #[inline]
+    pub fn fetch(&self, first: u32, count: u32, buffers: &mut Buffers) {
+        if count as usize > FEW {
+            return;
+        }
+        for at in 0..count {
+            let (gref, offset) = self.0[first.wrapping_add(at) as usize % RING_SLOTS];
+            buffers.expect(GrantRef(gref), offset);
+        }
+    }
+
+    /// Notes what these slots name, from the slot `first` on, if they are few.
+    #[inline]
+    pub fn learn(&mut self, first: u32, slots: &[[u32; 3]]) {
+        if slots.len() > FEW {
+            return;
+        }
+        for (&words, at) in slots.iter().zip(0..) {
+            let TxRequest { gref, offset, .. } = TxRequest::from_words(words);
+            self.0[first.wrapping_add(at) as usize % RING_SLOTS] = (gref, offset);
+        }
+    }
+}
