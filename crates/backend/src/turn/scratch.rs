@@ -41,7 +41,7 @@ impl Left {
 pub(crate) struct Scratch {
     /// The bytes of the burst.
     pub arena: Arena,
-    /// What lies in the arena from the last turn.
+    /// Frames of the last turn in the arena.
     pub left: Left,
     /// The packets of a turn's guest transmit.
     pub tx: TxBatch,
