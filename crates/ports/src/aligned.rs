@@ -3,7 +3,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::{Deref, DerefMut};
-use grantway_ring::PAGE_SIZE;
+use grantway_netif::PAGE_BYTES;
 
 /// Private bytes that begin with a page, for frames on their way. An allocator puts a block of
 /// this length 16 bytes behind a page, where each frame of 64 bytes would lie in two cache lines,
@@ -23,8 +23,8 @@ impl PageAligned {
     /// When memory is exhausted.
     #[must_use]
     pub fn new(len: usize) -> Self {
-        let mut bytes = vec![0; len + PAGE_SIZE];
-        let first = bytes.as_ptr().addr().wrapping_neg() % PAGE_SIZE;
+        let mut bytes = vec![0; len + PAGE_BYTES];
+        let first = bytes.as_ptr().addr().wrapping_neg() % PAGE_BYTES;
         // The block is not moved from here on.
         bytes.truncate(first + len);
         Self { bytes, first }
@@ -53,9 +53,9 @@ mod tests {
 
     #[test]
     fn begins_with_a_page_and_is_as_long_as_asked() {
-        for len in [0, 1, 64, PAGE_SIZE, 300_001] {
+        for len in [0, 1, 64, PAGE_BYTES, 300_001] {
             let mut memory = PageAligned::new(len);
-            assert_eq!((memory.as_ptr().addr() % PAGE_SIZE, memory.len()), (0, len));
+            assert_eq!((memory.as_ptr().addr() % PAGE_BYTES, memory.len()), (0, len));
             memory.fill(1);
             assert!(memory.iter().all(|&byte| byte == 1));
         }
