@@ -239,6 +239,7 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         if self.ring.known() == 0 {
             let shown = self.ring.available().map_err(|e| self.ring_error(e))?;
             if shown == 0 {
+                self.likely.found_nothing();
                 return Ok(0);
             }
             self.likely.fetch(first, shown, buffers);

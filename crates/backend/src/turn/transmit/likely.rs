@@ -15,36 +15,49 @@ use grantway_netif::tx::TxRequest;
 /// together anyhow.
 const FEW: usize = 4;
 
-/// The page and the offset that each slot named last.
+/// The places of the last lap.
 #[derive(Debug)]
-pub(super) struct Likely(Box<[(u32, u16); RING_SLOTS]>);
+pub(super) struct Likely {
+    /// The page and the offset that each slot named when its packet came alone.
+    places: Box<[(u32, u16); RING_SLOTS]>,
+    /// True if the last look found nothing. A guest that sends without pause is not waited for, and
+    /// this would only take time.
+    alone: bool,
+}
 
 impl Likely {
     pub fn new() -> Self {
-        Self(Box::new([(0, 0); RING_SLOTS]))
+        Self { places: Box::new([(0, 0); RING_SLOTS]), alone: false }
     }
 
-    /// Has the bytes of `count` packets fetched, from the slot `first` on, if they are few.
+    /// Notes that a look found nothing.
+    #[inline]
+    pub fn found_nothing(&mut self) {
+        self.alone = true;
+    }
+
+    /// Has the bytes of `count` packets fetched that came alone, from the slot `first` on, if they
+    /// are few.
     #[inline]
     pub fn fetch(&self, first: u32, count: u32, buffers: &mut Buffers) {
-        if count as usize > FEW {
+        if !self.alone || count as usize > FEW {
             return;
         }
         for at in 0..count {
-            let (gref, offset) = self.0[first.wrapping_add(at) as usize % RING_SLOTS];
+            let (gref, offset) = self.places[first.wrapping_add(at) as usize % RING_SLOTS];
             buffers.expect(GrantRef(gref), offset);
         }
     }
 
-    /// Notes what these slots name, from the slot `first` on, if they are few.
+    /// Notes what these slots name, from the slot `first` on, if they came alone and are few.
     #[inline]
     pub fn learn(&mut self, first: u32, slots: &[[u32; 3]]) {
-        if slots.len() > FEW {
+        if !std::mem::take(&mut self.alone) || slots.len() > FEW {
             return;
         }
         for (&words, at) in slots.iter().zip(0..) {
             let TxRequest { gref, offset, .. } = TxRequest::from_words(words);
-            self.0[first.wrapping_add(at) as usize % RING_SLOTS] = (gref, offset);
+            self.places[first.wrapping_add(at) as usize % RING_SLOTS] = (gref, offset);
         }
     }
 }
