@@ -182,7 +182,8 @@ impl SharedPage {
             use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             let at = self.at.as_ptr().wrapping_add(offset % PAGE_SIZE);
             // SAFETY: a prefetch is a hint. It reads nothing that a program sees, and faults
-            // nowhere.
+            // nowhere. Each x86-64 processor has the instruction, which needs no SSE register, so
+            // a target that is built without them has it, too.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
         }
         #[cfg(not(target_arch = "x86_64"))]
