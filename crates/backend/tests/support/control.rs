@@ -108,9 +108,11 @@ impl Control {
                 tracing::subscriber::with_default(collector, || {
                     let ports = Arc::clone(&setup.ports);
                     let (bridged, guests) = (setup.bridged, Arc::clone(&ports));
-                    let open: OpenPort = Box::new(move |request| {
-                        if bridged { Ok(Box::new(Member::new())) } else { guests.open(request) }
-                    });
+                    let open: OpenPort =
+                        Box::new(move |request| match bridged && !guests.is_apart(request.vif) {
+                            true => Ok(Box::new(Member::new())),
+                            false => guests.open(request),
+                        });
                     let plugged = Arc::clone(&setup.plugged);
                     let config = BackendConfig {
                         settings: Settings {

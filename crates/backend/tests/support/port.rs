@@ -2,16 +2,17 @@
 //! generator has for the guest. Like a persistent interface, what is behind
 //! outlives the backend, until it is told that the vif is gone.
 
+use arrayvec::ArrayVec;
 use grantway_backend::{PortRequest, VifId};
 use grantway_netif::Offload;
 use grantway_ports::{
-    Checker, CheckerConfig, Counters, FrameMeta, Generator, GeneratorConfig, Port, PortCaps,
-    PortControl, PortError, PortReport, Probe, RECV_BUFFER, Readiness, SendError, SplitFrame,
-    TapOffloads, monotonic,
+    BURST, Checker, CheckerConfig, Counters, FrameMeta, FramePlace, Generator, GeneratorConfig,
+    Port, PortCaps, PortControl, PortError, PortReport, Probe, RECV_BUFFER, Readiness, SendError,
+    SplitFrame, TapOffloads, monotonic,
 };
 use rustix::event::EventfdFlags;
 use rustix::fd::{AsFd, OwnedFd};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Frames from the guest that a port keeps whole.
@@ -71,6 +72,10 @@ pub struct Inner {
     pub merges_udp: bool,
     /// Whether it says that each frame for the guest fits a page and is finished.
     pub short: bool,
+    /// Whether it writes its numbered frames over the last ones, where these still lie.
+    pub keeps: bool,
+    /// How many of these it found.
+    pub found: usize,
     /// Handles of the backend's, and whether there ever was one.
     pub handles: u32,
     pub opened: bool,
@@ -168,11 +173,25 @@ impl Behind {
 
 /// Every port of a test, by vif.
 #[derive(Default)]
-pub struct Ports(Mutex<BTreeMap<VifId, Vec<Arc<Behind>>>>);
+pub struct Ports {
+    all: Mutex<BTreeMap<VifId, Vec<Arc<Behind>>>>,
+    /// Vifs that have ports of their own beside the bridge.
+    apart: Mutex<BTreeSet<VifId>>,
+}
 
 impl Ports {
     fn all(&self) -> MutexGuard<'_, BTreeMap<VifId, Vec<Arc<Behind>>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives a vif a port of its own, whatever the others have.
+    pub fn set_apart(&self, vif: VifId) {
+        self.apart.lock().unwrap().insert(vif);
+    }
+
+    /// Whether a vif has a port of its own beside the bridge.
+    pub fn is_apart(&self, vif: VifId) -> bool {
+        self.apart.lock().unwrap().contains(&vif)
     }
 
     /// What is behind a vif now; made where it is not there.
@@ -321,6 +340,27 @@ impl Port for TestPort {
         };
         inner.given += u64::from(meta.is_some());
         Ok(meta)
+    }
+
+    fn recv_own_burst(
+        &mut self,
+        arena: &mut [u8],
+        kept: &mut usize,
+        frames: &mut ArrayVec<FramePlace, BURST>,
+    ) -> Result<(), PortError> {
+        if !self.behind.look().keeps {
+            return self.recv_burst(arena, frames);
+        }
+        let inner = &mut *self.behind.look();
+        let Some(flow) = inner.flow.as_mut().filter(|flow| flow.credits > 0) else {
+            let _ = rustix::io::read(&self.behind.bell, &mut [0u8; 8]);
+            return Ok(());
+        };
+        inner.found += *kept;
+        flow.to_guest.recv_own_burst(arena, kept, frames)?;
+        flow.credits = flow.credits.saturating_sub(frames.len() as u64);
+        inner.given += frames.len() as u64;
+        Ok(())
     }
 
     fn readiness(&self) -> Readiness<'_> {
