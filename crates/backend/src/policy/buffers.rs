@@ -282,3 +282,50 @@ impl Kept {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::table::Mapping;
+    use super::*;
+    use grantway_ring::{PAGE_SIZE, SharedRun};
+
+    /// Maps and copies nothing.
+    struct Nobody;
+
+    impl Mapper for Nobody {
+        fn map(&self, _: DomId, _: &[GrantRef], _: Access) -> Result<SharedRun, Error> {
+            panic!("a page was mapped")
+        }
+
+        fn copy(&self, _: &mut [u8], _: &mut [CopyOp]) -> Result<(), Error> {
+            panic!("a page was copied")
+        }
+    }
+
+    #[test]
+    fn a_page_that_is_only_expected_is_not_used() {
+        const GREF: GrantRef = GrantRef(50);
+        const NOW: u32 = 7;
+        let mut buffers = Buffers::persistent(Arc::new(Nobody), DomId(9), Quota::new(8));
+        let page = SharedRun::private(1).page(0).unwrap();
+        page.write(0, &[3; PAGE_SIZE]).unwrap();
+        let table = buffers.kept.table().unwrap();
+        assert!(table.insert(GREF, Mapping::new(page, Access::ReadOnly, 0, 0)).is_ok());
+        table.stamp = NOW;
+        let used =
+            |buffers: &mut Buffers| buffers.kept.table().unwrap().peek(GREF).unwrap().used.get();
+        // A guest may have named any offset, and any page.
+        for offset in [0, 64, 4095, 4096, u16::MAX] {
+            for gref in [GREF, GrantRef(0), GrantRef(51), GrantRef(u32::MAX)] {
+                buffers.expect(gref, offset);
+            }
+        }
+        assert_eq!(used(&mut buffers), 0);
+        let mut pieces = [Piece::new(GREF.0, 0, 64, 0)];
+        let mut arena = [0; 64];
+        buffers.fetch(&mut pieces, &mut arena).unwrap();
+        assert_eq!((used(&mut buffers), arena), (NOW, [3; 64]));
+        // Without pages that stay mapped nothing is expected.
+        Buffers::copy(Arc::new(Nobody), DomId(9)).expect(GREF, 0);
+    }
+}
