@@ -342,7 +342,7 @@ impl Queue {
 
     /// Gives the answers that wait, before the queue itself waits. Returns true if there were any.
     pub(crate) fn settle(&mut self, events: &mut dyn EventChannels) -> Result<bool, VifError> {
-        if !self.transmit.owes() && !self.stretches.as_ref().is_some_and(Stretches::owe) {
+        if !self.stretches.as_ref().is_some_and(Stretches::owe) {
             return Ok(false);
         }
         if self.transmit.settle(self.stretches.as_mut())? {

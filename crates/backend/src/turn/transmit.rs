@@ -2,7 +2,6 @@
 
 mod hand_over;
 mod in_place;
-mod late;
 mod likely;
 mod mapped;
 
@@ -10,7 +9,6 @@ pub(crate) use in_place::{InPlace, Pause};
 pub(crate) use mapped::Mapped;
 
 use hand_over::{HandOver, within};
-use late::Late;
 use likely::Likely;
 
 use crate::VifError;
@@ -47,14 +45,13 @@ pub(crate) struct Transmit<M = RingPage<3>, J = SharedPage> {
     plain: bool,
     /// True if the last report to the trace's reader said that the ring is full.
     full: bool,
-    late: Late,
     likely: Likely,
 }
 
 impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
     pub(crate) fn new(ring: Back<M, 3>, queue: u16, journal: Option<Journal<J>>) -> Self {
-        let (late, likely) = (Late::default(), Likely::new());
-        Self { ring, queue, journal, held_until: None, plain: false, full: false, late, likely }
+        let likely = Likely::new();
+        Self { ring, queue, journal, held_until: None, plain: false, full: false, likely }
     }
 
     /// Answers what a killed process had consumed and not answered: each slot
@@ -69,21 +66,6 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         // The caller signals whatever this says: the killed process may have
         // published and not signalled.
         self.respond(&owed.iter().map(answer).collect::<Vec<_>>()).map(drop)
-    }
-
-    /// Answers consumed slots, or lets the answers wait for others if they are few and `may_wait`
-    /// is true. Returns whether to signal the guest.
-    #[inline(always)]
-    fn answer(&mut self, answers: &[[u32; 3]], may_wait: bool) -> Result<bool, VifError> {
-        if may_wait && self.late.take_in(answers) {
-            return Ok(false);
-        }
-        if self.owes() {
-            let answered = self.ring.push_responses(self.late.all());
-            answered.map_err(|_| VifError::Internal("answered a slot twice"))?;
-            self.late.clear();
-        }
-        self.respond(answers)
     }
 
     /// Answers consumed slots, in the order of the ring. Returns whether to signal the guest.
@@ -104,7 +86,7 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
     #[cold]
     #[inline(never)]
     fn tell_of_room(&mut self, stretches: Option<&mut Stretches>, shared: &Shared) {
-        let unanswered = stretches.map_or(self.late.all().len(), |stretches| stretches.answers());
+        let unanswered = stretches.map_or(0, |stretches| stretches.answers());
         let full = self.held_until.is_some() || self.ring.shown() as usize + unanswered >= FULL;
         if full != self.full {
             let kind = if full { TraceKind::RingFull } else { TraceKind::RingDrained };
@@ -214,9 +196,7 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
                     false => false,
                 }
             }
-            // A sink that maps has answers of its own that wait.
-            Some(_) => self.answer(batch.answers(), false)?,
-            None => self.answer(batch.answers(), fatal.is_none())?,
+            _ => self.respond(batch.answers())?,
         };
         VifStats::add(&shared.stats.tx_slots, slots as u64);
         match fatal {
@@ -253,24 +233,17 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         Ok(waiting)
     }
 
-    /// Gives the answers that wait for others. Those that wait for pages to be unmapped come after
-    /// that: from then on the guest may do with those pages as it likes. Returns whether to signal
-    /// it.
+    /// Gives the answers that wait for pages to be unmapped, and unmaps them before: from then
+    /// on the guest may do with those pages as it likes. Returns whether to signal it.
     pub(crate) fn settle(&mut self, stretches: Option<&mut Stretches>) -> Result<bool, VifError> {
         match stretches.filter(|stretches| stretches.owe()) {
-            None if !self.owes() => Ok(false),
-            None => self.answer(&[], false),
+            None => Ok(false),
             Some(stretches) => {
                 let notify = self.respond(stretches.unmap())?;
                 stretches.clear();
                 Ok(notify)
             }
         }
-    }
-
-    /// Returns true if answers wait for others.
-    pub(crate) fn owes(&self) -> bool {
-        !self.late.all().is_empty()
     }
 
     /// Requests that wait, as the guest has it.

@@ -352,9 +352,7 @@ impl Worker {
         if bridged && self.mesh.is_full() && self.mesh.waits_for_room() {
             let idle = Moved::default();
             let (scratch, events) = (&mut self.scratch, self.events.as_mut());
-            // It owes nothing while it waits. What waits for the guest goes on, and so does its
-            // patience.
-            slot.queue.settle(events)?;
+            // What waits for the guest goes on, and so does its patience.
             let turn = slot.queue.after_transmit(idle, scratch, None, events)?;
             if let Some(since) = since {
                 self.charge(place, turn.packets, since);
