@@ -14,7 +14,7 @@ use core::num::NonZeroUsize;
 use grantway_frontend::VifError;
 use grantway_netif::Offload;
 use grantway_netif::headers::{self, Family};
-use grantway_ports::{PageAligned, RECV_BUFFER};
+use grantway_ports::{ETHERNET_HEADER, PageAligned, RECV_BUFFER};
 use smoltcp::phy::{self, Checksum, ChecksumCapabilities, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
 
@@ -125,6 +125,7 @@ impl<L: Link> Device<L> {
         self.outgoing.clear();
         self.arrived.clear();
         self.next = 0;
+        self.repeats.clear();
         self.fault = None;
         self.link.take()
     }
@@ -226,14 +227,16 @@ impl<L: Link> Device<L> {
                 continue;
             };
             self.stats.rx_frames += 1;
+            // smoltcp reads no tags.
             if let Some(found) = found
+                && found.ip == ETHERNET_HEADER
                 && let Some(segment) = Segment::read(bytes, &found)
             {
                 if let Some(log) = &mut self.log {
                     log.received(&segment, now);
                 }
                 let at = found.start + WINDOW;
-                let told = self.recovery.received(&segment, bytes, at, now);
+                let told = self.recovery.received(&segment, &bytes[..found.end], at, now);
                 if let (Some(told), Some(field)) = (told, bytes.get_mut(at..at + 2)) {
                     field.copy_from_slice(&told.to_be_bytes());
                 }
@@ -254,7 +257,7 @@ impl<L: Link> Device<L> {
         if let Some(log) = &mut self.log {
             log.repeated(&ends, wanting);
         }
-        self.repeats.next()
+        self.repeats.next(&self.recovery)
     }
 
     /// Returns the time at which a segment may have to be sent again, sooner than smoltcp would. It
@@ -298,7 +301,7 @@ impl<L: Link> phy::Device for Device<L> {
         if self.outgoing.is_full() || self.fault.is_some() {
             return None;
         }
-        let repeated = self.repeats.next() || self.misses(now);
+        let repeated = self.repeats.next(&self.recovery) || self.misses(now);
         let frame = if repeated { None } else { Some(self.next_frame(now)?) };
         let Self { arena, repeats, link, outgoing, room, sizes, mtu, .. } = self;
         let Self { recovery, fault, stats, log, .. } = self;

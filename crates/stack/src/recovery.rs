@@ -45,6 +45,8 @@ const PATIENCE: u32 = 4;
 /// Times in a row that a segment is sent again for want of an acknowledgement, each after twice the
 /// time. Then smoltcp's timer is left to it.
 const PROBES: u32 = 2;
+/// Longest frame of an acknowledgement that is kept: Ethernet, and IPv4 and TCP with all their options.
+const KEPT: usize = 14 + 60 + 60;
 
 /// A flow, as its sender of this end has it.
 #[derive(Debug)]
@@ -85,6 +87,11 @@ struct Flow {
     trip: Option<(u32, Instant)>,
     /// The round trip and its variation, smoothed as in RFC 6298.
     smooth: Option<(Duration, Duration)>,
+    /// The number that this end expects of the other one, as it told last; none before it knows any.
+    expects: Option<u32>,
+    /// Numbers from there on that this end has room for, and the shift of its windows.
+    room: u32,
+    shift: u8,
     /// The last segment of the other end, if it was an acknowledgement and nothing else.
     acknowledgement: Vec<u8>,
 }
@@ -100,6 +107,8 @@ pub(crate) struct Recovery {
 /// An acknowledgement that is repeated to smoltcp, some times.
 #[derive(Debug, Default)]
 pub(crate) struct Repeats {
+    /// The flow.
+    ends: Option<Ends>,
     frame: Vec<u8>,
     /// Offset of the window's field, and what it is.
     window: (usize, u16),
@@ -109,15 +118,26 @@ pub(crate) struct Repeats {
 impl Repeats {
     /// Has an acknowledgement repeated, whose window's field is there and says that. The first time it
     /// has another window. smoltcp takes that for news and counts anew, however many it has counted.
-    fn begin(&mut self, frame: &[u8], window: (usize, u16)) {
+    fn begin(&mut self, ends: Ends, frame: &[u8], window: (usize, u16)) {
+        self.ends = Some(ends);
         self.frame.clear();
         self.frame.extend_from_slice(frame);
         (self.window, self.left) = (window, TIMES);
     }
 
-    /// Prepares the next repetition. Returns false if there is none.
-    pub fn next(&mut self) -> bool {
+    /// Ends the repetitions.
+    pub fn clear(&mut self) {
+        self.left = 0;
+    }
+
+    /// Prepares the next repetition. Returns false if there is none, or if the flow is over. smoltcp
+    /// answers each acknowledgement of a flow that it has no socket for by a reset, and one is enough.
+    pub fn next(&mut self, recovery: &Recovery) -> bool {
         if self.left == 0 {
+            return false;
+        }
+        if self.ends.is_none_or(|ends| !recovery.flows.contains_key(&ends)) {
+            self.clear();
             return false;
         }
         let (at, window) = self.window;
@@ -157,8 +177,40 @@ impl Flow {
             probes: 0,
             trip: None,
             smooth: None,
+            expects: None,
+            room: 0,
+            shift: 0,
             acknowledgement: Vec::new(),
         }
+    }
+
+    /// Notes the number and the window that this end tells the other one.
+    fn told_other(&mut self, segment: &Segment<'_>) {
+        let header = &segment.header;
+        if header.syn() {
+            self.shift = segment.shift();
+        }
+        self.room = u32::from(header.window_len()) << self.shift;
+        if header.ack() {
+            self.expects = Some(header.ack_number().0 as u32);
+        }
+    }
+
+    /// Returns true if smoltcp may take a segment of the other end for one of this flow. It takes none
+    /// whose numbers are beside its window, or that acknowledges what was never sent, or less than an
+    /// earlier one (RFC 9293, 3.10.7.4). A stranger can make such ones, and a path can delay them.
+    fn may_take(&self, segment: &Segment<'_>) -> bool {
+        let header = &segment.header;
+        let acknowledged = (header.ack_number().0 as u32).wrapping_sub(self.first);
+        let under_way = self.next.wrapping_sub(self.first);
+        let Some(expects) = self.expects else {
+            // Our SYN is under way, and its answer acknowledges it.
+            return (header.syn() || header.rst()) && header.ack() && acknowledged == under_way;
+        };
+        let start = segment.number.wrapping_sub(expects);
+        let end = start.wrapping_add(segment.takes);
+        (start <= self.room || (1..=self.room).contains(&end))
+            && (header.rst() || (header.ack() && acknowledged <= under_way))
     }
 
     /// Returns true if data is under way. smoltcp forgets a FIN that it is to send again after
@@ -253,10 +305,13 @@ impl Recovery {
     pub fn sent(&mut self, segment: &Segment<'_>, size: impl FnOnce() -> u16, now: Instant) {
         let ends = (segment.from, segment.to);
         if segment.header.rst() {
-            self.flows.remove(&ends);
-            return;
-        }
-        if segment.takes == 0 {
+            // A reset that answers a stranger has a number of his, and the flow goes on.
+            let ends_flow = |flow: &Flow| {
+                segment.number.wrapping_sub(flow.first) <= flow.next.wrapping_sub(flow.first)
+            };
+            if self.flows.get(&ends).is_some_and(ends_flow) {
+                self.flows.remove(&ends);
+            }
             return;
         }
         if segment.header.syn() {
@@ -266,6 +321,10 @@ impl Recovery {
             }
         }
         let Some(flow) = self.flows.get_mut(&ends) else { return };
+        flow.told_other(segment);
+        if segment.takes == 0 {
+            return;
+        }
         let end = segment.number.wrapping_add(segment.takes);
         flow.last = now;
         if flow.size == 0 && segment.payload > 0 {
@@ -299,8 +358,8 @@ impl Recovery {
         self.flows.insert(ends, Flow::new(number, now));
     }
 
-    /// Takes a segment that smoltcp is given, its frame, and where its window's field is in that. Returns
-    /// what the field is to say.
+    /// Takes a segment that smoltcp is given, its frame up to the end of the segment, and where its
+    /// window's field is in that. Returns what the field is to say.
     pub fn received(
         &mut self,
         segment: &Segment<'_>,
@@ -310,19 +369,20 @@ impl Recovery {
     ) -> Option<u16> {
         let ends = (segment.to, segment.from);
         let header = &segment.header;
+        let flow = self.flows.get_mut(&ends).filter(|flow| flow.may_take(segment))?;
         if header.rst() {
             self.flows.remove(&ends);
             return None;
         }
-        let flow = self.flows.get_mut(&ends).filter(|_| header.ack())?;
         flow.last = now;
+        flow.expects.get_or_insert(segment.number.wrapping_add(segment.takes));
         let acknowledged = header.ack_number().0 as u32;
         let window = (window_at, header.window_len());
         let repeats_last = acknowledged == flow.first && segment.takes == 0 && flow.owes();
         let same = window.1 == flow.window.1;
         flow.window = window;
         flow.acknowledgement.clear();
-        if segment.takes == 0 {
+        if segment.takes == 0 && frame.len() <= KEPT {
             flow.acknowledgement.extend_from_slice(frame);
         }
         let mut told = window.1;
@@ -372,7 +432,7 @@ impl Recovery {
             flow.named += 1;
             (flow.waits, flow.trip) = (now, None);
             flow.told = flow.window.1;
-            repeats.begin(&flow.acknowledgement, flow.window);
+            repeats.begin(*ends, &flow.acknowledgement, flow.window);
             (*ends, wanting)
         });
         self.due = self.flows.values().filter_map(Flow::due).min();

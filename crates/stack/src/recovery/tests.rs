@@ -1,5 +1,7 @@
 //! Segments of a flow, made by hand, and what is repeated to smoltcp for them.
 
+mod hostile;
+
 use super::*;
 use alloc::vec;
 use grantway_netif::headers;
@@ -9,6 +11,7 @@ const SIZE: u32 = 1000;
 const SYN: u8 = 2;
 const ACK: u8 = 0x10;
 const FIN: u8 = 1;
+const RST: u8 = 4;
 const WINDOW_AT: usize = 48;
 
 fn ends(port: u16) -> Ends {
@@ -43,7 +46,12 @@ fn frame(
     frame.extend([0; 4]);
     if behind > 0 {
         frame.extend([1, 1, 5, 10]);
-        frame.extend([1, 1 + behind].map(|n| numbers[1] + n * SIZE).map(u32::to_be_bytes).concat());
+        frame.extend(
+            [1, 1 + behind]
+                .map(|n| numbers[1].wrapping_add(n * SIZE))
+                .map(u32::to_be_bytes)
+                .concat(),
+        );
     }
     frame.extend(vec![0; len as usize]);
     frame
@@ -118,7 +126,7 @@ impl Talk {
         assert_eq!(found, ends(9));
         let mut windows = Vec::new();
         let mut number = 0;
-        while self.repeats.next() {
+        while self.repeats.next(&self.recovery) {
             let frame = self.repeats.frame();
             let field = |at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
             windows.push(field(WINDOW_AT));
@@ -364,6 +372,6 @@ fn flows_are_bounded_and_the_quiet_one_goes() {
     assert!(!talk.recovery.flows.contains_key(&ends(9)));
     assert!(talk.recovery.flows.contains_key(&ends(1999)));
     // A reset ends one.
-    talk.receive(&frame(1999, true, 4, [1, 0], 0, 0, 0));
+    talk.receive(&frame(1999, true, RST | ACK, [1, 1], 0, 0, 0));
     assert!(!talk.recovery.flows.contains_key(&ends(1999)));
 }
