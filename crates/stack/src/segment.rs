@@ -50,12 +50,19 @@ impl<'a> Segment<'a> {
     }
 
     /// Returns the bytes between two numbers that came behind a lost segment, as the segment names them.
+    /// Bytes that it names twice count once: the first range may lie in the second one (RFC 2883).
     pub fn selected(&self, first: u32, next: u32) -> u32 {
         let ranges = self.header.selective_ack_ranges().unwrap_or_default();
-        let within = ranges.into_iter().flatten().filter(|&(left, right)| {
-            !before(left, first) && before(left, right) && !before(next, right)
+        let mut within = ranges.map(|range| {
+            let (left, right) = range.unwrap_or((first, first));
+            let (left, right) = (left.wrapping_sub(first), right.wrapping_sub(first));
+            if left < right && right <= next.wrapping_sub(first) { (left, right) } else { (0, 0) }
         });
-        within.fold(0, |sum, (left, right)| sum.saturating_add(right.wrapping_sub(left)))
+        within.sort_unstable();
+        let add = |(sum, end): (u32, u32), (left, right): (u32, u32)| {
+            (sum + right.saturating_sub(left.max(end)), end.max(right))
+        };
+        within.into_iter().fold((0, 0), add).0
     }
 
     /// Returns the window scale option, and 0 without one.

@@ -119,6 +119,36 @@ fn a_long_frame_is_not_kept() {
 }
 
 #[test]
+fn bytes_that_are_named_twice_count_once_and_none_beside_what_is_under_way() {
+    let selected = |ranges: [(u32, u32); 3], first: u32, next: u32| {
+        let mut frame = other(ACK, [1, first], 500, 0, 0);
+        frame[17] = 40 + 28;
+        frame[46] = 12 << 4;
+        frame.extend([1, 1, 5, 26]);
+        for (left, right) in ranges {
+            frame.extend([left, right].map(u32::to_be_bytes).concat());
+        }
+        let found = headers::read(&frame, frame.len()).unwrap();
+        Segment::read(&frame, &found).unwrap().selected(first, next)
+    };
+    // Beside the wrap of numbers, too.
+    for first in [1, u32::MAX - 20, u32::MAX - 120, 1 << 31, (1 << 31) - 50] {
+        let sum = |ranges: [(u32, u32); 3]| {
+            let of = |(left, right)| (first.wrapping_add(left), first.wrapping_add(right));
+            selected(ranges.map(of), first, first.wrapping_add(100))
+        };
+        assert_eq!(sum([(10, 20), (30, 40), (50, 60)]), 30);
+        assert_eq!(sum([(10, 20), (10, 20), (10, 20)]), 10);
+        assert_eq!(sum([(12, 14), (10, 20), (15, 30)]), 20);
+        assert_eq!(sum([(90, 100), (0, 10), (5, 95)]), 100);
+        // Backwards, empty, beyond, and below.
+        let none = [(20, 10), (10, 10), (90, 101)];
+        assert_eq!(sum(none), 0);
+        assert_eq!(sum([(u32::MAX, 10), (1 << 31, 10), (10, 1 << 31)]), 0);
+    }
+}
+
+#[test]
 fn whatever_comes_little_is_sent_again_and_no_flow_keeps_a_stack_awake() {
     for seed in 0..300 {
         let mut numbers = Numbers::new(seed);
