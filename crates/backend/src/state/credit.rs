@@ -33,9 +33,7 @@ impl Rate {
             (bytes, micros) => Ok(Some(Self { bytes, period: Duration::from_micros(micros) })),
         }
     }
-}
 
-impl Rate {
     /// Returns the time that so many periods take, of at most some centuries.
     fn time(&self, periods: u128) -> Duration {
         let nanos = self.period.as_nanos().saturating_mul(periods);
