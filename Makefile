@@ -83,6 +83,7 @@ check: instructions avx2 ## format, lints, imports, comments, documentation, lic
 	scripts/check-words
 	scripts/check-papers
 	scripts/check-links
+	scripts/check-docs
 	cargo fmt --all --check
 	cargo fmt --manifest-path tests/no_std/Cargo.toml --check
 	cargo fmt --manifest-path tests/libfuzzer/Cargo.toml --check
