@@ -29,6 +29,9 @@ BASELINE_BIN := $(BASELINE)/release/grantway
 GENERATOR := $(BASELINE_BIN)
 # What the command runs for `bench`, `demo` and `iperf`, beside it.
 BESIDE := grantway-bench grantway-iperf
+# What operators read.
+DOCUMENTS := $(addprefix docs/,admin.md troubleshooting.md rules.md metrics.md) \
+  $(addprefix packaging/grafana/,alerts.yml grantway.json)
 BASELINE_FLAGS := $(if $(filter x86_64,$(shell uname -m)),-C target-cpu=x86-64)
 
 BACKEND_UNITS := grantway-backend grantway-backend-domU
@@ -78,7 +81,7 @@ install-command: $(if $(wildcard $(BASELINE_BIN)),,baseline) ## the command and 
 	install -D -m 644 "$$made"/completions/grantway.bash $(DESTDIR)$(BASHDIR)/grantway && \
 	install -D -m 644 -t $(DESTDIR)$(FISHDIR) "$$made"/completions/grantway.fish && \
 	install -D -m 644 -t $(DESTDIR)$(ZSHDIR) "$$made"/completions/_grantway
-	install -D -m 644 packaging/README.md $(DESTDIR)$(DOCDIR)/README.md
+	install -D -m 644 -t $(DESTDIR)$(DOCDIR) $(DOCUMENTS)
 
 install-backend:
 	$(call install_units,$(BACKEND_UNITS))
@@ -99,7 +102,7 @@ uninstall: ## what `make install` put there, but for /etc/default; without DESTD
 	rm -f $(DESTDIR)$(BASHDIR)/grantway $(DESTDIR)$(FISHDIR)/grantway.fish $(DESTDIR)$(ZSHDIR)/_grantway
 	rm -f $(addprefix $(DESTDIR)$(UNITDIR)/,$(addsuffix .service,$(BACKEND_UNITS) grantway-frontend@))
 	rm -f $(DESTDIR)$(MODPROBEDIR)/grantway.conf $(DESTDIR)$(MODULESLOADDIR)/grantway.conf
-	rm -f $(DESTDIR)$(SCRIPTDIR)/vif-grantway $(DESTDIR)$(LIBDIR)/give-back $(DESTDIR)$(DOCDIR)/README.md
+	rm -f $(DESTDIR)$(SCRIPTDIR)/vif-grantway $(DESTDIR)$(LIBDIR)/give-back $(addprefix $(DESTDIR)$(DOCDIR)/,$(notdir $(DOCUMENTS)))
 	-rmdir $(DESTDIR)$(DOCDIR) $(DESTDIR)$(LIBDIR) 2>/dev/null
 	$(if $(DESTDIR),,@[ ! -d /run/systemd/system ] || systemctl daemon-reload)
 

@@ -1,5 +1,5 @@
 # The unit of the Debian packages in a real systemd, with all that it takes away, and each option
-# that packaging/README.md names; a restart and a crash that no guest notices.
+# that docs/admin.md names; a restart and a crash that no guest notices.
 # boot: pv
 # timeout: 600
 # needs: grantway-xen package
@@ -132,8 +132,8 @@ nothing_left
 systemctl stop grantway-backend
 expect "$(unit_says Result)" = success "how the unit ended"
 
-# Nothing that the manual of packaging names is missing here.
-for option in $(grep -o -e '`--[a-z-]*' /usr/share/doc/grantway/README.md | tr -d '`' | sort -u); do
+# Each option of the backend that the administrator's guide names was used above.
+for option in $(grep -o -e '`--[a-z-]*' /usr/share/doc/grantway/admin.md | tr -d '`' | sort -u); do
     grantway backend --help | grep -q -e "^ *$option\b" || continue
     case " $unit_options " in *" $option "*) ;; *) fail "the unit was not started with $option" ;; esac
 done
