@@ -77,7 +77,7 @@ instructions-keep: ## writes them down where they became less; WHY is the reason
 	cargo build --release -p grantway-bench
 	scripts/instructions $(GRANTWAY)-bench --keep "$(WHY)"
 
-check: instructions avx2 ## format, lints, imports, comments, documentation, licences, instructions a packet
+check: instructions avx2 ## format, lints, imports, comments, documentation and its links, licences, instructions per packet
 	scripts/floors
 	scripts/circles
 	scripts/check-words

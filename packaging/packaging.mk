@@ -20,14 +20,14 @@ DEFAULTDIR ?= /etc/default
 # Where xl looks for the scripts of vifs.
 SCRIPTDIR ?= /etc/xen/scripts
 
-# For any x86-64: wider copies are chosen at run time. In a folder of its own,
-# as these flags would have everything else built anew.
+# For any x86-64: wider copies are chosen at run time. The folder is separate, since these flags would
+# cause everything else to be built again.
 BASELINE := $(BUILD)/baseline
 BASELINE_BIN := $(BASELINE)/release/grantway
-# Runs on this machine, and makes manual and completions: another one where BASELINE_BIN was
+# Runs on this machine and makes manual pages and completions. Name another one if BASELINE_BIN was
 # built for another machine.
 GENERATOR := $(BASELINE_BIN)
-# What the command runs for `bench`, `demo` and `iperf`, beside it.
+# Programs that the command runs for `bench`, `demo` and `iperf`.
 BESIDE := grantway-bench grantway-iperf
 # What operators read.
 DOCUMENTS := $(addprefix docs/,admin.md troubleshooting.md rules.md metrics.md) \
@@ -52,8 +52,8 @@ test -e $(DESTDIR)$(DEFAULTDIR)/$(1) \
   || install -D -m 644 packaging/default/$(1) $(DESTDIR)$(DEFAULTDIR)/$(1)
 endef
 
-# Guests have a backend after the next boot, when xen-netback is kept away. What serves them now
-# goes on: a backend that runs already is succeeded by the new one.
+# After the next boot xen-netback is kept away, and guests have a backend. The backend that serves them now
+# is not stopped; if it is ours, the new one takes over.
 ENABLE = if command -v systemctl >/dev/null; then \
   systemctl --quiet enable $(addsuffix .service,$(BACKEND_UNITS)) && \
   if [ -d /run/systemd/system ]; then systemctl daemon-reload && \
@@ -67,12 +67,12 @@ DISABLE = PATH="$(BINDIR):$$PATH" packaging/lib/give-back || [ $$? = 2 ]; \
 baseline:
 	RUSTFLAGS="$(BASELINE_FLAGS)" cargo build --release --locked $(PROGRAMS) --target-dir $(BASELINE)
 
-# `make install` as root must not build as root: what is built is taken.
-install: install-command install-backend install-frontend ## all of it, below DESTDIR and PREFIX; without DESTDIR the units are enabled, too
+# `make install` as root must not build as root, so it takes the programs that are built.
+install: install-command install-backend install-frontend ## installs command, backend and frontend below DESTDIR and PREFIX; enables the units unless DESTDIR is set
 	$(if $(DESTDIR),,@$(ENABLE))
 
-# For a workstation: nothing of it takes effect by being there.
-install-command: $(if $(wildcard $(BASELINE_BIN)),,baseline) ## the command and its programs, their manual, completions
+# For a workstation: it changes nothing on the machine.
+install-command: $(if $(wildcard $(BASELINE_BIN)),,baseline) ## installs the command alone, with manual pages and completions
 	install -D -m 755 $(BASELINE_BIN) $(DESTDIR)$(BINDIR)/grantway
 	install -D -m 755 -t $(DESTDIR)$(BINDIR) $(addprefix $(dir $(BASELINE_BIN)),$(BESIDE))
 	made=$$(mktemp -d) && trap 'rm -rf "$$made"' EXIT && \
@@ -95,7 +95,7 @@ install-frontend:
 	$(call install_units,grantway-frontend@)
 	$(call install_options,grantway-frontend)
 
-uninstall: ## what `make install` put there, but for /etc/default; without DESTDIR vifs go back to xen-netback
+uninstall: ## removes what `make install` installed, except /etc/default; gives vifs to xen-netback unless DESTDIR is set
 	$(if $(DESTDIR),,@$(DISABLE))
 	rm -f $(DESTDIR)$(BINDIR)/grantway $(addprefix $(DESTDIR)$(BINDIR)/,$(BESIDE))
 	rm -f $(DESTDIR)$(MANDIR)/man1/grantway.1.gz $(DESTDIR)$(MANDIR)/man1/grantway-*.1.gz
@@ -110,10 +110,10 @@ uninstall: ## what `make install` put there, but for /etc/default; without DESTD
 STATIC := $(BUILD)/static
 STATIC_TARGET := $(shell uname -m)-unknown-linux-gnu
 STATIC_BIN := $(STATIC)/$(STATIC_TARGET)/release
-# What a static glibc would do by shared libraries of the same version.
+# Functions for which a static glibc would load shared libraries of the same version.
 STATIC_BARRED := getaddrinfo|gethostby.*|get(pw|gr)(ent|nam|uid|gid).*
 
-static: ## the programs without any library, for systems with an older one; in target/static
+static: ## builds programs that need no library, for systems with an older C library; in target/static
 	RUSTFLAGS="$(BASELINE_FLAGS) -C target-feature=+crt-static" cargo build --release --locked $(PROGRAMS) \
 	  --target $(STATIC_TARGET) --target-dir $(STATIC)
 	@for program in grantway $(BESIDE); do \
