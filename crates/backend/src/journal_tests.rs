@@ -17,7 +17,7 @@ use crate::journal::{Journal, JournalMemory};
 use crate::policy::{Buffers, Map, Quota};
 use crate::state::guest::Guest;
 use crate::state::guest::Patience;
-use crate::state::shared::Shared;
+use crate::state::shared::QueueState;
 use crate::state::trace::Tap;
 use crate::turn::scratch::Scratch;
 use crate::turn::sink::ToPort;
@@ -387,7 +387,7 @@ fn turn(
     pages: &mut Pages,
     port: &mut Wire,
 ) {
-    let shared = Shared::new(moment, Tap::nowhere());
+    let shared = QueueState::alone(moment, Tap::nowhere());
     let (buffers, shared) = (&mut pages.buffers, &shared);
     let done = match &mut pages.mapped {
         None if pages.in_place => {

@@ -452,7 +452,7 @@ impl Backend {
                 checksums: state.checksums(),
                 policy: state.policy(),
                 mapped: state.mapped(),
-                stats: state.stats().snapshot(),
+                stats: state.stats(),
             }
         })
     }
@@ -463,7 +463,7 @@ impl Backend {
     pub fn account(&self) -> Account {
         self.workers.between_turns(|| Account {
             at: uptime(),
-            vifs: self.vifs.iter().map(|(&id, vif)| (id, vif.stats().snapshot())).collect(),
+            vifs: self.vifs.iter().map(|(&id, vif)| (id, vif.stats())).collect(),
             platform: self.platform.counters(),
         })
     }

@@ -21,7 +21,7 @@ use crate::policy::{Policy, Quota, Staged};
 use crate::state::checksums::Checksums;
 use crate::state::credit::Rate;
 use crate::state::shared::{PlugEvent, Shared};
-use crate::state::stats::VifStats;
+use crate::state::stats::VifStatsSnapshot;
 use crate::state::trace::Tap;
 use crate::turn::queue::QueueReport;
 use crate::worker::Workers;
@@ -479,8 +479,8 @@ impl Vif {
     }
 
     /// Returns the vif's counters.
-    pub fn stats(&self) -> &VifStats {
-        &self.shared.stats
+    pub fn stats(&self) -> VifStatsSnapshot {
+        self.shared.counters.snapshot()
     }
 }
 

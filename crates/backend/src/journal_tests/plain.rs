@@ -4,7 +4,7 @@
 
 use super::{GUEST, Logged, Memory, Pages, Wire, identity, moment, sent, wire};
 use crate::journal::{Journal, TxOwed};
-use crate::state::shared::Shared;
+use crate::state::shared::QueueState;
 use crate::state::trace::Tap;
 use crate::turn::receive::Receive;
 use crate::turn::scratch::Scratch;
@@ -90,7 +90,7 @@ impl Sender {
 
     /// Serves turns until nothing is left, each of them by the short way.
     fn turns(&mut self, scratch: &mut Scratch) {
-        let shared = Shared::new(moment, Tap::nowhere());
+        let shared = QueueState::alone(moment, Tap::nowhere());
         let (mut pages, mut port) = (self.case.pages(&self.log), wire(&self.log, Vec::new()));
         loop {
             // The long way lists packets there.
@@ -234,7 +234,7 @@ impl Receiver {
 
     /// Serves a turn that gives a burst. Returns true if it went by the short way.
     fn gives(&mut self, scratch: &mut Scratch, number: u16) -> bool {
-        let shared = Shared::new(moment, Tap::nowhere());
+        let shared = QueueState::alone(moment, Tap::nowhere());
         let mut pages = self.case.pages(&self.log);
         let frames = self.case.ids(number).map(frame).collect();
         let mut port = Wire { short: true, ..wire(&self.log, frames) };

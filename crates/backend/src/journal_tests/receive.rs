@@ -2,7 +2,7 @@
 
 use super::{GUEST, Logged, Memory, Pages, SLOTS, identity, wire};
 use crate::journal::Journal;
-use crate::state::shared::Shared;
+use crate::state::shared::QueueState;
 use crate::state::trace::Tap;
 use crate::turn::receive::Receive;
 use crate::turn::scratch::Scratch;
@@ -34,7 +34,8 @@ fn receive_taken_over_after_any_write() {
     let back = Back::<_, 2>::attach(logged.clone(), START, START).unwrap();
     let journal = Some(Journal::new(logged.clone()));
     let mut receive = Receive::new(back, 0, GUEST, journal, Vec::new(), Instant::now());
-    let (mut scratch, shared) = (Scratch::new(None), Shared::new(Instant::now, Tap::nowhere()));
+    let (mut scratch, shared) =
+        (Scratch::new(None), QueueState::alone(Instant::now, Tap::nowhere()));
     receive
         .turn(&mut scratch, &mut pages().buffers, &mut wire(&logged, frames(0..9)), None, &shared)
         .unwrap();

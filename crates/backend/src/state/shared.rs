@@ -3,9 +3,10 @@
 use crate::ids::VifId;
 use crate::state::credit::Credit;
 use crate::state::multicast::MulticastFilter;
-use crate::state::stats::VifStats;
+use crate::state::stats::{VifCounters, VifStats};
 use crate::state::steer::SteeringCell;
 use crate::state::trace::Tap;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -33,7 +34,7 @@ pub type OnPlug = Arc<dyn Fn(VifId, PlugEvent) + Send + Sync>;
 pub(crate) struct Shared {
     clock: Clock,
     /// Counters of what the vif carried and dropped.
-    pub stats: VifStats,
+    pub counters: VifCounters,
     /// The limit of what the guest may send.
     pub credit: Credit,
     /// The filter of multicast frames for the guest.
@@ -69,10 +70,10 @@ impl Debt {
 
 impl Shared {
     pub fn new(clock: Clock, tap: Tap) -> Self {
-        let (stats, credit, multicast) =
-            (VifStats::default(), Credit::default(), MulticastFilter::default());
+        let (counters, credit, multicast) =
+            (VifCounters::default(), Credit::default(), MulticastFilter::default());
         let (steering, stalled) = (SteeringCell::default(), Mutex::new(0));
-        Self { clock, stats, credit, multicast, steering, tap, debt: Debt::default(), stalled }
+        Self { clock, counters, credit, multicast, steering, tap, debt: Debt::default(), stalled }
     }
 
     pub fn now(&self) -> Instant {
@@ -104,6 +105,41 @@ impl Shared {
             (1, 0) => set_link(true),
             _ => Ok(()),
         }
+    }
+}
+
+/// The state of a vif, as one of its queues has it: with counters that only the queue's worker
+/// writes.
+pub(crate) struct QueueState {
+    /// Counters of what the queue carried and dropped. They are part of the vif's.
+    pub stats: Arc<VifStats>,
+    vif: Arc<Shared>,
+}
+
+impl QueueState {
+    pub fn new(vif: Arc<Shared>) -> Self {
+        Self { stats: vif.counters.begin(), vif }
+    }
+
+    /// Returns the state of a vif that has this queue only.
+    #[cfg(test)]
+    pub fn alone(clock: Clock, tap: Tap) -> Self {
+        Self::new(Arc::new(Shared::new(clock, tap)))
+    }
+}
+
+impl Deref for QueueState {
+    type Target = Shared;
+
+    #[inline]
+    fn deref(&self) -> &Shared {
+        &self.vif
+    }
+}
+
+impl Drop for QueueState {
+    fn drop(&mut self) {
+        self.vif.counters.end(&self.stats);
     }
 }
 

@@ -1,13 +1,15 @@
 //! Counters of a vif: what it carried, and what it dropped, one counter per reason.
 //!
-//! Workers write and any thread reads. Each counter is right by itself, but they are not all read
-//! at one moment.
+//! Each queue has counters of its own. Only its worker writes them, so an addition is a plain load
+//! and a plain store: a locked one costs more than the copy of a short packet. Any thread reads,
+//! and sums up. Each counter is right by itself, but they are not all read at one moment.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 macro_rules! stats {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// The counters of one vif, since it was attached.
+        /// Counters of a vif or of one of its queues, which one thread writes.
         #[derive(Debug, Default)]
         pub struct VifStats { $($(#[$doc])* pub $name: AtomicU64,)* }
 
@@ -21,9 +23,18 @@ macro_rules! stats {
             pub fn snapshot(&self) -> VifStatsSnapshot {
                 VifStatsSnapshot { $($name: self.$name.load(Relaxed),)* }
             }
+
+            /// Adds other counters to these, which any thread may write meanwhile in this way.
+            fn add_all(&self, other: &Self) {
+                $(Self::add_among_others(&self.$name, other.$name.load(Relaxed));)*
+            }
         }
 
         impl VifStatsSnapshot {
+            fn add(&mut self, other: &Self) {
+                $(self.$name = self.$name.wrapping_add(other.$name);)*
+            }
+
             /// Returns names and values, for tables and for machines.
             pub fn fields(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name),)*].into_iter()
@@ -123,12 +134,62 @@ stats! {
 }
 
 impl VifStats {
-    /// Adds to a counter.
+    /// Adds to a counter that only this thread writes.
     #[inline]
     pub fn add(counter: &AtomicU64, n: u64) {
         if n != 0 {
+            counter.store(counter.load(Relaxed).wrapping_add(n), Relaxed);
+        }
+    }
+
+    /// Adds to a counter that several threads write, all of them by this.
+    fn add_among_others(counter: &AtomicU64, n: u64) {
+        if n != 0 {
             counter.fetch_add(n, Relaxed);
         }
+    }
+}
+
+/// The counters of one vif, since it was attached: the sum over its queues, and over what other
+/// threads counted.
+#[derive(Debug, Default)]
+pub(crate) struct VifCounters {
+    /// Counts of queues that are gone, and of threads other than a queue's worker.
+    others: VifStats,
+    queues: Mutex<Vec<Arc<VifStats>>>,
+}
+
+impl VifCounters {
+    fn queues(&self) -> MutexGuard<'_, Vec<Arc<VifStats>>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns counters for one queue, which only its worker writes, until [`VifCounters::end`].
+    pub fn begin(&self) -> Arc<VifStats> {
+        let own = Arc::<VifStats>::default();
+        self.queues().push(Arc::clone(&own));
+        own
+    }
+
+    /// Keeps the counts of a queue that is gone. Nobody writes them any more.
+    pub fn end(&self, own: &Arc<VifStats>) {
+        let mut queues = self.queues();
+        queues.retain(|queue| !Arc::ptr_eq(queue, own));
+        self.others.add_all(own);
+    }
+
+    /// Adds what a thread counted that is not a queue's worker.
+    pub fn add_all(&self, counted: &VifStats) {
+        self.others.add_all(counted);
+    }
+
+    /// Reads all counters.
+    pub fn snapshot(&self) -> VifStatsSnapshot {
+        // Under the lock no queue's counts are on their way to the others.
+        let queues = self.queues();
+        let mut sum = self.others.snapshot();
+        queues.iter().for_each(|queue| sum.add(&queue.snapshot()));
+        sum
     }
 }
 
@@ -137,5 +198,53 @@ impl VifStatsSnapshot {
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.fields().filter(|(name, _)| name.contains("dropped")).map(|(_, n)| n).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vif_has_what_its_queues_counted_and_loses_nothing_with_them() {
+        let counters = VifCounters::default();
+        let packets = |n| VifStatsSnapshot { tx_packets: n, ..VifStatsSnapshot::default() };
+        let [first, second] = [(); 2].map(|()| counters.begin());
+        VifStats::add(&first.tx_packets, 3);
+        VifStats::add(&second.tx_packets, 4);
+        VifStats::add(&second.tx_packets, 0);
+        assert_eq!(counters.snapshot(), packets(7));
+        counters.end(&first);
+        assert_eq!(counters.snapshot(), packets(7));
+        VifStats::add(&second.tx_packets, 1);
+        counters.add_all(&VifStats { tx_packets: 5.into(), ..VifStats::default() });
+        assert_eq!(counters.snapshot(), packets(13));
+        counters.end(&second);
+        assert_eq!((counters.snapshot(), counters.queues().len()), (packets(13), 0));
+    }
+
+    #[test]
+    fn whoever_reads_while_queues_come_and_go_never_sees_less() {
+        const TIMES: u64 = 2000;
+        let counters = &VifCounters::default();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..TIMES {
+                        let own = counters.begin();
+                        VifStats::add(&own.rx_bytes, 1);
+                        counters.end(&own);
+                        counters.add_all(&VifStats { rx_bytes: 1.into(), ..VifStats::default() });
+                    }
+                });
+            }
+            let mut seen = 0;
+            for _ in 0..TIMES {
+                let now = counters.snapshot().rx_bytes;
+                assert!(now >= seen, "{now} after {seen}");
+                seen = now;
+            }
+        });
+        assert_eq!(counters.snapshot().rx_bytes, 4 * TIMES);
     }
 }

@@ -5,7 +5,7 @@
 use crate::journal::{TxOwed, TxOwedBytes};
 use crate::layout::{BURST, HEAD, HEADS, RING_SLOTS};
 use crate::policy::Piece;
-use crate::state::shared::Shared;
+use crate::state::shared::QueueState;
 use crate::state::stats::VifStats;
 use crate::turn::outgoing::Outgoing;
 use crate::turn::taken::{Taken, What};
@@ -154,7 +154,7 @@ impl TxBatch {
 
     /// Ends the packets that are none to be sent: those that are refused, whose bytes could not
     /// be read, or that are changes of the multicast filter, which are made.
-    pub fn judge(&mut self, shared: &Shared) {
+    pub fn judge(&mut self, shared: &QueueState) {
         let Self { packets, pieces, .. } = self;
         for taken in packets {
             let end = match taken.what {

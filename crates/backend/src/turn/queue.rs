@@ -10,7 +10,7 @@ use crate::policy::{Buffers, Map};
 use crate::rings::map_ring;
 use crate::state::checksums::Checksums;
 use crate::state::guest::Guest;
-use crate::state::shared::Shared;
+use crate::state::shared::{QueueState, Shared};
 use crate::state::stats::VifStats;
 use crate::state::steer::LaneEnd;
 use crate::turn::Moved;
@@ -114,7 +114,7 @@ pub(crate) struct Queue {
     receive: Receive,
     buffers: Buffers,
     port: Box<dyn Port>,
-    shared: Arc<Shared>,
+    shared: QueueState,
     tx_event: EventPort,
     rx_event: EventPort,
     journal: Option<Journal>,
@@ -141,6 +141,7 @@ impl Queue {
             Ok((transmit, receive, tx_event, rx_event)) => {
                 let QueueSpec { buffers, map, port, shared, journal, lane, .. } = spec;
                 let completes = spec.checksums.are_full();
+                let shared = QueueState::new(shared);
                 let receive = receive.with_lane(lane);
                 let journal = journal.map(Journal::new);
                 let stretches = map.map(Stretches::new);
@@ -252,7 +253,7 @@ impl Queue {
         merger: Option<&mut Merger>,
         events: &mut dyn EventChannels,
     ) -> Result<Turn, VifError> {
-        let (port, buffers, shared) = (self.port.as_mut(), &mut self.buffers, &*self.shared);
+        let (port, buffers, shared) = (self.port.as_mut(), &mut self.buffers, &self.shared);
         let out = match &mut self.stretches {
             // A vif whose packets are completed has nothing mapped for its port.
             _ if self.completes => {
@@ -291,7 +292,7 @@ impl Queue {
         scratch: &mut Scratch,
         sink: &mut impl Sink,
     ) -> Result<Moved, VifError> {
-        let (buffers, shared) = (&mut self.buffers, &*self.shared);
+        let (buffers, shared) = (&mut self.buffers, &self.shared);
         if self.completes {
             let sink = &mut Complete { sink };
             return self.transmit.turn(scratch, Stages { buffers, rules: None, sink, shared });

@@ -15,7 +15,7 @@ use crate::journal::{Journal, JournalMemory, rx_owed_bytes};
 use crate::layout::{BURST, RING_SLOTS};
 use crate::policy::{Buffers, Cross, Piece};
 use crate::state::guest::Guest;
-use crate::state::shared::Shared;
+use crate::state::shared::QueueState;
 use crate::state::stats::VifStats;
 use crate::state::steer::{LaneEnd, Steers};
 use crate::state::trace::TraceRing;
@@ -89,7 +89,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     }
 
     /// Returns the vif's queue that a frame belongs to, or none if the guest set no hash.
-    pub(crate) fn steers(&mut self, frame: &[u8], shared: &Shared) -> Option<u16> {
+    pub(crate) fn steers(&mut self, frame: &[u8], shared: &QueueState) -> Option<u16> {
         self.steers.queue(&shared.steering, frame)
     }
 
@@ -147,7 +147,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         buffers: &mut Buffers,
         port: &mut dyn Port,
         rules: Option<&mut Filter<'_>>,
-        shared: &Shared,
+        shared: &QueueState,
     ) -> Result<Moved, VifError> {
         scratch.waited_from.clear();
         // Frames that waited are brought to the arena.
@@ -174,7 +174,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     /// Returns true if a frame from the port only has to fit a page. That holds if the guest set no
     /// hash, no filter and no headroom, no frame waits, no other queue passed a frame on, and a
     /// killed process left no pages.
-    fn is_plain(&mut self, shared: &Shared) -> bool {
+    fn is_plain(&mut self, shared: &QueueState) -> bool {
         self.waiting.is_empty()
             && !self.lane.as_ref().is_some_and(LaneEnd::is_pending)
             && self.carried.is_empty()
@@ -191,7 +191,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         arena: &mut [u8],
         at: usize,
         port: &mut dyn Port,
-        shared: &Shared,
+        shared: &QueueState,
     ) -> Result<Option<Incoming>, VifError> {
         let room = &mut arena[at..at + RECV_BUFFER];
         let passed = self.lane.as_ref().and_then(|lane| lane.take(room));
@@ -206,7 +206,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     /// Passes a frame on if it belongs to another queue of the vif. Returns true if the frame needs
     /// nothing further here. A frame that was passed on before stays, since the settings may change
     /// under way.
-    fn pass_on(&mut self, frame: Incoming, arena: &[u8], shared: &Shared) -> bool {
+    fn pass_on(&mut self, frame: Incoming, arena: &[u8], shared: &QueueState) -> bool {
         let Some(lane) = self.lane.as_ref().filter(|_| frame.origin != Origin::Lane) else {
             return false;
         };
@@ -227,7 +227,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     fn look_at_the_time(
         &mut self,
         port: &mut dyn Port,
-        shared: &Shared,
+        shared: &QueueState,
     ) -> Result<Option<Instant>, VifError> {
         match self.waiting.wanted() {
             0 => Ok(None),
@@ -236,7 +236,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     }
 
     #[cold]
-    fn judge(&mut self, port: &mut dyn Port, shared: &Shared) -> Result<Instant, VifError> {
+    fn judge(&mut self, port: &mut dyn Port, shared: &QueueState) -> Result<Instant, VifError> {
         let now = shared.now();
         let posted = self.posted()?;
         let verdict = self.waiting.judge(posted, now);
@@ -254,7 +254,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         frame: Incoming,
         arena: &[u8],
         delivery: &mut Delivery,
-        shared: &Shared,
+        shared: &QueueState,
     ) -> Result<Accepted, VifError> {
         let bytes = frame.bytes(arena);
         if !self.guest.takes(bytes, frame.offload) {
@@ -279,7 +279,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         packet: &Outgoing<'_>,
         arena: &[u8],
         delivery: &mut Delivery,
-        shared: &Shared,
+        shared: &QueueState,
     ) -> Result<Accepted, VifError> {
         let head = packet.head(arena);
         if !self.guest.takes(head, packet.offload()) {
@@ -310,7 +310,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         head: &[u8],
         len: usize,
         offload: Offload,
-        shared: &Shared,
+        shared: &QueueState,
     ) -> Result<Option<RxLayout>, VifError> {
         self.layout_at(colour(self.ring.req_cons(), len), head, len, offload, shared)
     }
@@ -324,7 +324,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         head: &[u8],
         len: usize,
         offload: Offload,
-        shared: &Shared,
+        shared: &QueueState,
     ) -> Result<Option<RxLayout>, VifError> {
         if !self.fits(len, &shared.stats) {
             return Ok(None);
@@ -347,7 +347,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         arena: &mut [u8],
         buffers: &mut Buffers,
         sender: Option<&mut Buffers>,
-        shared: &Shared,
+        shared: &QueueState,
     ) -> Result<bool, VifError> {
         if delivery.frames.is_empty() {
             return Ok(false);

@@ -2,7 +2,7 @@
 
 use crate::layout::BURST;
 use crate::policy::Buffers;
-use crate::state::shared::Shared;
+use crate::state::shared::QueueState;
 use crate::state::stats::VifStats;
 use crate::turn::batch::TxBatch;
 use crate::turn::lists::{Lists, UPLINK, count_dropped};
@@ -21,7 +21,7 @@ pub(crate) struct Stages<'a, 'b, S> {
     /// Takes the packets.
     pub sink: &'a mut S,
     /// State that the vif's queues share.
-    pub shared: &'a Shared,
+    pub shared: &'a QueueState,
 }
 
 /// The rules between a vif and its own port, which to them is the uplink.

@@ -15,7 +15,7 @@ use crate::VifError;
 use crate::journal::{Journal, JournalMemory, TxOwed};
 use crate::layout::{BURST, RING_SLOTS};
 use crate::policy::Buffers;
-use crate::state::shared::Shared;
+use crate::state::shared::QueueState;
 use crate::state::stats::VifStats;
 use crate::state::trace::{TraceKind, TraceRing};
 use crate::turn::Moved;
@@ -85,7 +85,7 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
     /// more to send has filled it long before.
     #[cold]
     #[inline(never)]
-    fn tell_of_room(&mut self, stretches: Option<&mut Stretches>, shared: &Shared) {
+    fn tell_of_room(&mut self, stretches: Option<&mut Stretches>, shared: &QueueState) {
         let unanswered = stretches.map_or(0, |stretches| stretches.answers());
         let full = self.held_until.is_some() || self.ring.shown() as usize + unanswered >= FULL;
         if full != self.full {

@@ -173,8 +173,11 @@ impl<M: RingMemory<4>, J: JournalMemory> Ctrl<M, J> {
             }
             shared.steering.set(self.hashing.steering());
         }
-        VifStats::add(&shared.stats.ctrl_requests, 1);
-        VifStats::add(&shared.stats.ctrl_refused, u64::from(done.is_err()));
+        shared.counters.add_all(&VifStats {
+            ctrl_requests: 1.into(),
+            ctrl_refused: u64::from(done.is_err()).into(),
+            ..VifStats::default()
+        });
         Ok(match done {
             Ok(data) => request.answer(Status::Success, data),
             Err(status) => request.answer(status, 0),

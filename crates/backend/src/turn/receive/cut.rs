@@ -3,7 +3,7 @@
 use super::{Incoming, Receive};
 use crate::VifError;
 use crate::journal::JournalMemory;
-use crate::state::shared::Shared;
+use crate::state::shared::QueueState;
 use crate::state::stats::VifStats;
 use crate::turn::delivery::{Accepted, Delivery};
 use grantway_netif::{Checksum, Offload};
@@ -27,7 +27,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         mut at: usize,
         arena: &mut [u8],
         delivery: &mut Delivery,
-        shared: &Shared,
+        shared: &QueueState,
     ) -> Result<usize, VifError> {
         let (used, free) = arena.split_at_mut(at);
         let (bytes, first) = (frame.bytes(used), at);
@@ -74,7 +74,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         &mut self,
         bytes: &[u8],
         of: Incoming,
-        shared: &Shared,
+        shared: &QueueState,
     ) -> Result<Accepted, VifError> {
         if of.offload.gso.is_none() {
             let mut whole = bytes.to_vec();
@@ -116,7 +116,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         &mut self,
         frame: &[u8],
         of: &Incoming,
-        shared: &Shared,
+        shared: &QueueState,
     ) -> Result<Accepted, VifError> {
         Ok(match self.layout(frame, frame.len(), of.offload, shared)? {
             Some(layout) => self.wait(frame, layout, of, shared),
@@ -130,7 +130,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         &self,
         bytes: &'a [u8],
         frame: &Incoming,
-        shared: &Shared,
+        shared: &QueueState,
     ) -> Option<Segments<'a>> {
         // Of a frame to a station that the guest does not list no segment is built.
         if !shared.multicast.passes(bytes) {
@@ -157,6 +157,6 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
 
 /// Counts the segments that are left as dropped. If one segment finds no room, the later ones find
 /// none either. They are not built, so a guest that cuts a frame into thousands causes no work.
-fn drop_rest(segments: &Segments<'_>, shared: &Shared) {
+fn drop_rest(segments: &Segments<'_>, shared: &QueueState) {
     VifStats::add(&shared.stats.rx_dropped_drained, segments.left() as u64);
 }

@@ -7,7 +7,7 @@ use crate::VifError;
 use crate::journal::JournalMemory;
 use crate::layout::{BURST, place};
 use crate::policy::Buffers;
-use crate::state::shared::Shared;
+use crate::state::shared::QueueState;
 use crate::state::stats::VifStats;
 use crate::turn::Moved;
 use crate::turn::delivery::Delivery;
@@ -53,7 +53,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         buffers: &mut Buffers,
         port: &mut dyn Port,
         mut rules: Option<&mut Filter<'_>>,
-        shared: &Shared,
+        shared: &QueueState,
     ) -> Result<Moved, VifError> {
         let Scratch { arena, delivery, waited_from, .. } = scratch;
         let arena = &mut arena[..];
@@ -113,7 +113,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         most: usize,
         arena: &mut [u8],
         port: &mut dyn Port,
-        shared: &Shared,
+        shared: &QueueState,
     ) -> Result<usize, VifError> {
         while list.frames.len() < most && list.has_room() {
             let Some(frame) = self.next_frame(arena, list.at, port, shared)? else { break };
@@ -140,7 +140,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         at: &mut usize,
         arena: &mut [u8],
         delivery: &mut Delivery,
-        shared: &Shared,
+        shared: &QueueState,
     ) -> Result<(), VifError> {
         if self.pass_on(frame, arena, shared) {
             return Ok(());

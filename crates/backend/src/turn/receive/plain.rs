@@ -5,7 +5,7 @@ use super::{Incoming, Origin, Receive};
 use crate::VifError;
 use crate::journal::JournalMemory;
 use crate::policy::Buffers;
-use crate::state::shared::Shared;
+use crate::state::shared::QueueState;
 use crate::state::stats::VifStats;
 use crate::state::trace::TraceRing;
 use crate::turn::Moved;
@@ -23,7 +23,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         scratch: &mut Scratch,
         buffers: &mut Buffers,
         port: &mut dyn Port,
-        shared: &Shared,
+        shared: &QueueState,
     ) -> Result<Moved, VifError> {
         let Scratch { arena, left, delivery, rx_plain, .. } = scratch;
         let (arena, plain) = (&mut arena[..], &mut **rx_plain);
@@ -53,7 +53,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         plain: &mut RxPlain,
         arena: &mut [u8],
         buffers: &mut Buffers,
-        shared: &Shared,
+        shared: &QueueState,
     ) -> Result<(usize, bool), VifError> {
         let takes = self.is_plain(shared) && frames.iter().all(is_short);
         let posted = match takes {
@@ -84,7 +84,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         plain: &mut RxPlain,
         arena: &mut [u8],
         buffers: &mut Buffers,
-        shared: &Shared,
+        shared: &QueueState,
     ) -> Result<Option<bool>, VifError> {
         let count = plain.frames.len();
         plain.first = self.ring.req_cons();

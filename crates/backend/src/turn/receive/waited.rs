@@ -5,7 +5,7 @@ use crate::VifError;
 use crate::journal::JournalMemory;
 use crate::layout::{BURST, place};
 use crate::policy::Buffers;
-use crate::state::shared::Shared;
+use crate::state::shared::QueueState;
 use crate::state::stats::VifStats;
 use crate::state::trace::{TraceKind, TraceRing};
 use crate::turn::Moved;
@@ -26,7 +26,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         bytes: &[u8],
         layout: RxLayout,
         of: &Incoming,
-        shared: &Shared,
+        shared: &QueueState,
     ) -> Accepted {
         let &Incoming { origin, offload, .. } = of;
         let (from, flooded) = (origin.sender(), origin.flooded().is_some());
@@ -47,7 +47,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     pub(super) fn waited(
         &mut self,
         room: &mut [u8],
-        shared: &Shared,
+        shared: &QueueState,
     ) -> Result<Option<Waiter>, VifError> {
         if self.waiting.is_empty() {
             return Ok(None);
@@ -68,7 +68,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         scratch: &mut Scratch,
         buffers: &mut Buffers,
         now: Instant,
-        shared: &Shared,
+        shared: &QueueState,
     ) -> Result<Option<Moved>, VifError> {
         if self.waiting.is_empty()
             || !self.carried.is_empty()
@@ -107,7 +107,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     }
 
     /// Tells the trace that the ring has room again, and that the port's reader goes on at once.
-    fn tell_drained(&self, shared: &Shared) {
+    fn tell_drained(&self, shared: &QueueState) {
         if shared.tap.is_on() {
             for kind in [TraceKind::RingDrained, TraceKind::Woken] {
                 shared.tap.event(self.queue, TraceRing::Receive, kind);

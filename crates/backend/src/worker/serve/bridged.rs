@@ -170,9 +170,8 @@ impl Worker {
         // As the uplink's burst it is on no account of this worker's queues. The sender pays for it
         // where it has its own.
         let since = self.shares.is_shared().then(|| self.used());
-        let of_nobody = VifStats::default();
-        let sender = self.bridge.shared_of(bundle.from).cloned();
-        let stats = sender.as_ref().map_or(&of_nobody, |sender| &sender.stats);
+        // The sender's own counters are written where it has its turns.
+        let counted = VifStats::default();
         let mut beside = Neighbours::new(&mut self.queues);
         let mut forward = Forward {
             bridge: &mut self.bridge,
@@ -186,13 +185,16 @@ impl Worker {
             now: (self.service.settings.clock)(),
         };
         self.scratch.left.void();
-        forward.give_bundle(bundle, &mut self.scratch.arena, stats);
+        forward.give_bundle(bundle, &mut self.scratch.arena, &counted);
         let effects = beside.effects();
         self.settle(effects);
-        if let Some(since) = since {
-            let took = self.used().saturating_sub(since);
+        let took = since.map(|since| self.used().saturating_sub(since));
+        if let Some(took) = took {
             self.shares.leave_out(took);
-            if let Some(sender) = sender {
+        }
+        if let Some(sender) = self.bridge.shared_of(bundle.from) {
+            sender.counters.add_all(&counted);
+            if let Some(took) = took {
                 sender.debt.add(took);
             }
         }
