@@ -258,6 +258,19 @@ impl Buffers {
         now: &dyn Fn() -> Instant,
         stats: &VifStats,
     ) -> Option<Instant> {
+        let call_at = self.end_one_turn(idle, now, stats);
+        self.pause();
+        call_at
+    }
+
+    /// Ends a turn as [`Buffers::end_turn`], if another one follows, or [`Buffers::pause`].
+    #[inline]
+    pub(crate) fn end_one_turn(
+        &mut self,
+        idle: bool,
+        now: &dyn Fn() -> Instant,
+        stats: &VifStats,
+    ) -> Option<Instant> {
         match &mut self.kept {
             Kept::Nothing => None,
             Kept::Seen(persistent) => {
@@ -265,11 +278,18 @@ impl Buffers {
                 persistent.end_turn(idle, now, stats)
             }
             Kept::Listed(staging) => {
-                if staging.end_turn() {
-                    self.copies.count(stats);
-                }
+                self.copies.count(stats);
+                staging.end_turn();
                 None
             }
+        }
+    }
+
+    /// Leaves pages that the frontend listed to changes of its lists, until the next turn.
+    #[inline]
+    pub(crate) fn pause(&mut self) {
+        if let Kept::Listed(staging) = &mut self.kept {
+            staging.pause();
         }
     }
 }

@@ -336,7 +336,7 @@ impl Queue {
         if let Some(stretches) = &mut self.stretches {
             stretches.end_turn(packets == 0);
         }
-        let end = self.buffers.end_turn(packets == 0, &now, &self.shared.stats);
+        let end = self.buffers.end_one_turn(packets == 0, &now, &self.shared.stats);
         let call_at = earlier(earlier(out.call_at, into.call_at), end);
         Ok(Turn { packets, call_at })
     }
@@ -350,6 +350,13 @@ impl Queue {
             self.notify(events, self.tx_event)?;
         }
         Ok(true)
+    }
+
+    /// Leaves its pages to changes of the guest's lists. To be called before anything but a turn
+    /// comes next.
+    #[inline]
+    pub(crate) fn pause(&mut self) {
+        self.buffers.pause();
     }
 
     /// Takes the time that the vif's frames took other workers.
@@ -462,6 +469,7 @@ impl Queue {
 
     /// Asks for signals for all work that may come. Returns true if there is work already.
     pub(crate) fn arm(&mut self) -> Result<bool, VifError> {
+        self.pause();
         let transmit = self.transmit.arm()?;
         let receive = self.receive.arm(self.port.readiness().is_now())?;
         Ok(transmit || receive || self.receive.is_passed_to())

@@ -79,6 +79,8 @@ pub(super) struct Worker {
     uplink_active: bool,
     /// True if the uplink has to wait, as those queues.
     uplink_stalled: bool,
+    /// True if the control thread itself serves rounds: it changes lists between two of them.
+    by_rounds: bool,
 }
 
 /// The decision whether the worker goes on.
@@ -132,6 +134,7 @@ impl Worker {
             news: Vec::new(),
             stalled: BTreeSet::new(),
             uplink_stalled: false,
+            by_rounds: false,
         };
         worker.watch_own_descriptors()?;
         Ok(worker)
@@ -167,7 +170,8 @@ impl Worker {
     /// Gives each active queue a turn, then looks at what else woke. An idle worker blocks for at
     /// most `longest`, or for as long as it takes.
     pub fn round(&mut self, longest: Option<Duration>) -> Result<Flow, PlatformError> {
-        if longest.is_some() {
+        self.by_rounds = longest.is_some();
+        if self.by_rounds {
             // The time that the thread spent since the last round belongs to no round.
             self.rounds.begin(self.service.settings.meter.used());
         }
@@ -195,11 +199,24 @@ impl Worker {
             }
         };
         self.rounds.end(self.service.settings.meter.used());
+        if longest.is_none() {
+            self.pause_active();
+        }
         let flow = self.look(timeout)?;
         if next.is_some() {
             self.call(self.now());
         }
         Ok(flow)
+    }
+
+    /// Has the active queues leave their pages to the control thread, since nobody knows how long a
+    /// look takes.
+    fn pause_active(&mut self) {
+        for &place in &self.active {
+            if let Some(slot) = self.queues.get_mut(place) {
+                slot.queue.pause();
+            }
+        }
     }
 
     /// Returns true if there is nothing to do until something wakes the worker.
@@ -378,6 +395,9 @@ impl Worker {
                 turn
             }
         };
+        if self.by_rounds {
+            slot.queue.pause();
+        }
         // Frames that had waited are their senders' doing, and do not make the queue one that
         // moves.
         let own = turn.packets.saturating_sub(self.scratch.waited_from.len());

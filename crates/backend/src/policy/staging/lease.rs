@@ -1,8 +1,13 @@
-//! The lender of a queue's table. Its worker has the table for a turn, and the control thread
-//! changes it between turns. So the packet path holds no lock, and a page that a turn uses cannot
-//! go.
+//! The lender of a queue's table. Its worker has the table while the queue has its turns, and the
+//! control thread changes it between two of them. So the packet path holds no lock, and a page
+//! that a turn uses cannot go.
+//!
+//! To lend the table and to take it back are four locked operations, which take longer than the
+//! copy of a short packet. So the worker keeps it from turn to turn, and looks with one load
+//! whether a change waits. It also gives the table back before it does anything else than turns.
 
 use crate::policy::table::{GrefTable, LARGEST, secret};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,6 +15,9 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Lender {
     desk: Mutex<Desk>,
+    /// True if a change waits. Written under the lock of the desk. Only a hint: whoever reads it
+    /// too early reads it again after the next turn.
+    wanted: AtomicBool,
     returned: Condvar,
     /// Time for which a change waits for a turn.
     patience: Duration,
@@ -32,20 +40,26 @@ impl Lender {
     pub fn new(limit: usize, patience: Duration) -> Self {
         let table = Some(Box::new(GrefTable::new(limit.min(LARGEST), secret())));
         let desk = Mutex::new(Desk { table, waiting: 0 });
-        Self { desk, returned: Condvar::new(), patience }
+        Self { desk, wanted: AtomicBool::new(false), returned: Condvar::new(), patience }
     }
 
     fn lock(&self) -> MutexGuard<'_, Desk> {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lends the table for a turn, and returns it. A second borrower would get an empty table, but
+    /// Returns true if a change waits for the table.
+    #[inline(always)]
+    pub fn is_waited_for(&self) -> bool {
+        self.wanted.load(Relaxed)
+    }
+
+    /// Lends the table, and returns it. A second borrower would get an empty table, but
     /// there is no second borrower.
     pub fn lend(&self) -> Box<GrefTable> {
         self.lock().table.take().unwrap_or_else(|| Box::new(GrefTable::new(0, 0)))
     }
 
-    /// Takes the table back, since the turn is over, and wakes a change that waits for it.
+    /// Takes the table back between two turns, and wakes a change that waits for it.
     pub fn give_back(&self, table: Box<GrefTable>) {
         let mut desk = self.lock();
         desk.table = Some(table);
@@ -61,10 +75,12 @@ impl Lender {
     pub fn change<T>(&self, change: impl FnOnce(&mut GrefTable) -> T) -> Result<T, InUse> {
         let mut desk = self.lock();
         desk.waiting += 1;
+        self.wanted.store(true, Relaxed);
         let is_lent = |desk: &mut Desk| desk.table.is_none();
         let there = self.returned.wait_timeout_while(desk, self.patience, is_lent);
         let (mut desk, _) = there.unwrap_or_else(PoisonError::into_inner);
         desk.waiting -= 1;
+        self.wanted.store(desk.waiting > 0, Relaxed);
         match desk.table.as_deref_mut() {
             Some(table) => Ok(change(table)),
             None => Err(InUse),

@@ -212,6 +212,9 @@ impl Worker {
     #[cold]
     pub(super) fn stall(&mut self, place: Place, turn: Turn) -> Served {
         self.stalled.insert(place);
+        if let Some(slot) = self.queues.get_mut(place) {
+            slot.queue.pause();
+        }
         if turn.packets > 0 {
             return Served::Active;
         }
