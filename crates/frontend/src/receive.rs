@@ -416,17 +416,22 @@ impl Receive {
     /// Copies responses of the ring, from the next packet on. Returns true if there is one.
     fn look(&mut self) -> Result<bool, PeerError> {
         (self.next, self.end) = (0, 0);
-        if self.ring.known() == 0 {
+        let mut known = self.ring.known() as usize;
+        if known < LOOK {
             let shown = self.ring.available();
             let shown = shown.map_err(|source| PeerError::Ring { ring: "receive", source })?;
             if shown == 0 {
                 return Ok(false);
             }
-            self.fetch_likely(shown);
+            if known == 0 {
+                self.fetch_likely(shown);
+            }
+            known = shown as usize;
         }
+        // The index is not read again.
         self.end = self
             .ring
-            .peek_batch(&mut self.seen)
+            .peek_batch(&mut self.seen[..known.min(LOOK)])
             .map_err(|source| PeerError::Ring { ring: "receive", source })?;
         // A crowd is more than one look has.
         if self.end == LOOK && self.ring.known() >= CROWD {

@@ -216,15 +216,20 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         buffers: &mut Buffers,
     ) -> Result<usize, VifError> {
         let first = self.ring.req_cons();
-        if self.ring.known() == 0 {
+        let mut known = self.ring.known() as usize;
+        if known < BURST {
+            let alone = known == 0;
             let shown = self.ring.available().map_err(|e| self.ring_error(e))?;
             if shown == 0 {
                 self.likely.found_nothing();
                 return Ok(0);
             }
-            self.likely.fetch(first, shown, buffers);
+            if alone {
+                self.likely.fetch(first, shown, buffers);
+            }
+            known = shown as usize;
         }
-        let mut waiting = self.ring.peek_batch(&mut slots[..BURST]);
+        let mut waiting = self.ring.peek_batch(&mut slots[..known.min(BURST)]);
         if waiting == Ok(BURST) && parse_one(slots[0]).is_none() {
             waiting = self.ring.peek_batch(slots);
         }
