@@ -126,10 +126,12 @@ impl Buffers {
         if let Kept::Nothing = self.kept {
             return self.copies.finish(pieces, arena);
         }
-        self.copies.hits += pieces as u64 - u64::from(left.count_ones());
+        self.copies.hits += pieces as u64;
         if left == 0 {
             return Ok(0);
         }
+        // Not before: the target's baseline has no instruction for it.
+        self.copies.hits -= u64::from(left.count_ones());
         self.copies.begin();
         let (mut rest, mut failed) = (left, 0);
         while rest != 0 {

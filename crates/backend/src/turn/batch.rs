@@ -235,12 +235,12 @@ impl Batch for TxBatch {
     }
 
     fn answers(&mut self) -> &[[u32; 3]] {
-        let mut owed = self.owed.iter();
         self.answers.clear();
         for taken in &self.packets {
             let status = taken.ended.unwrap_or(status::OKAY);
-            let own = owed.by_ref().take((taken.slots.1 - taken.slots.0).into());
-            self.answers.extend(own.map(|owed| owed.response(status).to_words()));
+            // Each slot is owed one answer.
+            let own = self.owed.get(taken.slots.0.into()..taken.slots.1.into()).unwrap_or(&[]);
+            self.answers.extend(own.iter().map(|owed| owed.response(status).to_words()));
         }
         &self.answers
     }

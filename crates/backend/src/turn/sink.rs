@@ -71,7 +71,7 @@ impl Sink for ToPort<'_> {
         Limits { private, whole: PAGE_SIZE, in_place, slots: RING_SLOTS, reach: 0, cuts: false }
     }
 
-    #[inline]
+    #[inline(always)]
     fn send_frames(
         &mut self,
         arena: &mut [u8],
