@@ -13,7 +13,8 @@ use alloc::vec::Vec;
 use core::num::NonZeroUsize;
 use grantway_frontend::VifError;
 use grantway_netif::Offload;
-use grantway_netif::headers::{self, Family};
+use grantway_netif::headers::Family;
+use grantway_ports::finish::begin_checksum;
 use grantway_ports::{ETHERNET_HEADER, PageAligned, RECV_BUFFER};
 use smoltcp::phy::{self, Checksum, ChecksumCapabilities, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
@@ -372,17 +373,25 @@ impl<L: Link> phy::TxToken for TxToken<'_, L> {
         }
         let frame = &mut self.room[..len];
         let made = f(frame);
-        if let Ok(found) = headers::read(frame, frame.len())
-            && let Some(segment) = Segment::read(frame, &found)
+        // The headers are read once, for everything.
+        let found = begin_checksum(frame).ok();
+        let (sizes, mtu) = self.way;
+        let mut accepts = 0;
+        if let Some(found) = &found
+            && let Some(segment) = Segment::read(frame, found)
         {
-            let (sizes, mtu) = self.way;
-            self.recovery.sent(&segment, || sizes.of(frame, &found, mtu), self.now);
+            let known = || sizes.accepted(frame, found);
+            accepts = match self.recovery.sent(&segment, known, self.now) {
+                None if segment.payload > 0 => known(),
+                told => told.unwrap_or(0),
+            };
             if let Some(log) = self.log {
                 log.sent(&segment, self.now);
             }
         }
         if let Some(link) = self.link
-            && let Err(fault) = self.outgoing.send(frame, link, self.way, self.now, self.stats)
+            && let (now, way) = (self.now, (accepts, mtu))
+            && let Err(fault) = self.outgoing.send(frame, found, link, way, now, self.stats)
         {
             *self.fault = Some(fault);
         }

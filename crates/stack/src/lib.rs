@@ -29,6 +29,7 @@ extern crate std;
 mod announce;
 mod device;
 mod dhcp;
+mod flows;
 mod incoming;
 mod line;
 mod link;

@@ -3,15 +3,13 @@
 //! smoltcp keeps its windows and timers to itself. What is here is derived from the segments that
 //! pass the device, both ways, and from a socket's queue.
 
+use crate::flows::Flows;
 use crate::recovery::DUPLICATES;
 use crate::segment::{Ends, Segment, before};
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use smoltcp::time::{Duration, Instant};
 use smoltcp::wire::IpEndpoint;
 
-/// Most flows whose state is kept. If one more begins, the flow that was quiet for longest is
-/// forgotten.
-const FLOWS: usize = 256;
 /// Connections that peers asked for, of which the shift of the window is kept until the answer.
 const ASKED: usize = 64;
 /// Least time after which smoltcp sends a segment again for want of an answer.
@@ -84,8 +82,6 @@ struct Flow {
     state: FlowState,
     /// True if a segment passed since the state was last read.
     moved: bool,
-    /// Time of the last segment.
-    last: Instant,
     /// The first number that is not acknowledged.
     first: u32,
     /// The number behind the last one that was sent.
@@ -106,7 +102,7 @@ struct Flow {
 /// The states of flows.
 #[derive(Debug, Default)]
 pub(crate) struct FlowLog {
-    flows: BTreeMap<Ends, Flow>,
+    flows: Flows<Flow>,
     /// The last connections that peers asked for, the newest first: their ends, and the shift of the
     /// peer's window.
     asked: VecDeque<(Ends, u8)>,
@@ -118,14 +114,15 @@ impl FlowLog {
         let (local, remote) = (segment.from, segment.to);
         if segment.header.syn() {
             // A SYN that is sent again goes on with the flow.
-            let known = self.flows.get(&(local, remote));
+            let known = self.flows.get_mut(&(local, remote));
             if known.is_none_or(|flow| flow.first != segment.number) {
                 self.begin(local, remote, segment.number, now);
             }
         }
         let Some(flow) = self.flows.get_mut(&(local, remote)) else { return };
-        (flow.moved, flow.last) = (true, now);
+        flow.moved = true;
         flow.send(segment, now);
+        self.flows.touch(now);
     }
 
     /// Takes a segment that smoltcp is given.
@@ -137,8 +134,9 @@ impl FlowLog {
             self.asked.push_front((ends, segment.shift()));
         }
         let Some(flow) = self.flows.get_mut(&ends) else { return };
-        (flow.moved, flow.last) = (true, now);
+        flow.moved = true;
         flow.receive(segment, now);
+        self.flows.touch(now);
     }
 
     /// Notes that a segment of a flow is to be sent again since acknowledgements were repeated here:
@@ -151,19 +149,12 @@ impl FlowLog {
     }
 
     fn begin(&mut self, local: IpEndpoint, remote: IpEndpoint, number: u32, now: Instant) {
-        if self.flows.len() >= FLOWS
-            && let Some(quiet) =
-                self.flows.iter().min_by_key(|(_, flow)| flow.last).map(|(&ends, _)| ends)
-        {
-            self.flows.remove(&quiet);
-        }
         let asked = self.asked.iter().find(|(ends, _)| *ends == (local, remote));
         let shift = asked.map_or(0, |(_, shift)| *shift);
         let state = FlowState::new(local, remote);
         let flow = Flow {
             state,
             moved: true,
-            last: now,
             first: number,
             next: number,
             shift,
@@ -172,7 +163,7 @@ impl FlowLog {
             duplicates: 0,
             wanting: false,
         };
-        self.flows.insert((local, remote), flow);
+        self.flows.insert((local, remote), flow, now);
     }
 
     /// Gives `each` the state of each flow that had a segment since the last call. `queued` returns
@@ -184,7 +175,7 @@ impl FlowLog {
         free: bool,
         each: &mut dyn FnMut(&FlowState),
     ) {
-        for flow in self.flows.values_mut().filter(|flow| flow.moved) {
+        for (_, flow) in self.flows.iter_mut().filter(|(_, flow)| flow.moved) {
             flow.moved = false;
             let state = &mut flow.state;
             state.unsent =
@@ -252,7 +243,7 @@ impl Flow {
         let acknowledged = header.ack_number().0 as u32;
         let same = acknowledged == self.first
             && segment.takes == 0
-            && (window == state.window || segment.is_selective());
+            && (window == state.window || segment.ranges().is_selective());
         if before(self.first, acknowledged) && !before(self.next, acknowledged) {
             // Numbers of SYN and FIN are no bytes.
             let more = u64::from(acknowledged.wrapping_sub(self.first));

@@ -2,7 +2,7 @@
 
 use crate::dhcp::Pace;
 use crate::link::Link;
-use crate::sizes::{Sizes, tell};
+use crate::sizes::{payload, tell};
 use crate::stats::DeviceStats;
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -11,7 +11,7 @@ use grantway_frontend::{BackendFeatures, SendError, VifError};
 use grantway_netif::headers::{Family, Headers, Protocol};
 use grantway_netif::{Checksum, Gso, GsoKind, Offload};
 use grantway_ports::ETHERNET_HEADER;
-use grantway_ports::finish::{SegmentChecksum, Segments, begin_checksum, finish_checksum};
+use grantway_ports::finish::{SegmentChecksum, Segments, finish_checksum};
 use smoltcp::time::Instant;
 
 /// Frames that may wait for room. If there are more, nothing is received either.
@@ -66,17 +66,20 @@ impl Outgoing {
         Ok(self.waiting.len() < before)
     }
 
-    /// Sends a frame of the stack, for a vif of this MTU. The frame may have to wait.
+    /// Sends a frame of the stack, for a vif of this MTU. The frame may have to wait. Its headers were
+    /// found, and its checksum was begun, unless it is neither TCP nor UDP. `accepts` has the bytes that
+    /// the other end accepts in a segment, without options, if the frame has payload of TCP.
     pub fn send<L: Link>(
         &mut self,
         frame: &mut [u8],
+        found: Option<Headers>,
         link: &mut L,
-        (sizes, mtu): (&Sizes, usize),
+        (accepts, mtu): (u16, usize),
         now: Instant,
         stats: &mut DeviceStats,
     ) -> Result<(), VifError> {
         stats.tx_frames += 1;
-        let Ok(found) = begin_checksum(frame) else {
+        let Some(found) = found else {
             return self.send_plain(frame, Offload::default(), link, mtu, stats);
         };
         if !self.dhcp.allows(frame, &found, now) {
@@ -89,8 +92,9 @@ impl Outgoing {
         }
         // Each segment is to be as long as the other end accepts, and a longer frame is cut.
         tell(frame, &found, mtu);
-        let size = sizes.of(frame, &found, mtu);
-        if found.end - found.header_end <= usize::from(size) {
+        let size = payload(accepts, &found, mtu);
+        let bytes = found.end - found.header_end;
+        if bytes == 0 || bytes <= usize::from(size) {
             let checksum = finish(frame, &found, link.features());
             return self.put(frame, Offload { checksum, gso: None }, link, stats);
         }

@@ -23,13 +23,11 @@
 //!
 //! smoltcp's congestion control takes each segment that is sent again for a loss, and halves its window.
 
+use crate::flows::Flows;
 use crate::segment::{Ends, Segment, before};
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use smoltcp::time::{Duration, Instant};
 
-/// Most flows that are followed. If one more begins, the flow that was quiet for longest is forgotten.
-const FLOWS: usize = 256;
 /// Acknowledgements that repeat an earlier one, after which smoltcp sends a segment again.
 pub(crate) const DUPLICATES: u32 = 3;
 /// Repetitions of an acknowledgement: one with another window, one with its own again, and those that
@@ -54,6 +52,8 @@ struct Flow {
     /// The first number that is not acknowledged, and the one behind the last that was sent.
     first: u32,
     next: u32,
+    /// Bytes that the other end accepts in a segment, without options; 0 before any were sent.
+    accepts: u16,
     /// Bytes of a segment; 0 before there is any.
     size: u16,
     /// Offset of the field of the last window in its frame, and the field.
@@ -77,8 +77,6 @@ struct Flow {
     again: bool,
     /// Time at which the first segment under way is taken for lost, if it is not acknowledged before.
     lost: Option<Instant>,
-    /// Time of the last segment.
-    last: Instant,
     /// Time from which an acknowledgement is waited for.
     waits: Instant,
     /// Segments that were sent again in a row for want of one.
@@ -99,7 +97,7 @@ struct Flow {
 /// Flows whose losses are looked for.
 #[derive(Debug, Default)]
 pub(crate) struct Recovery {
-    flows: BTreeMap<Ends, Flow>,
+    flows: Flows<Flow>,
     /// Time before which no flow has waited for long enough.
     due: Option<Instant>,
 }
@@ -136,7 +134,7 @@ impl Repeats {
         if self.left == 0 {
             return false;
         }
-        if self.ends.is_none_or(|ends| !recovery.flows.contains_key(&ends)) {
+        if self.ends.is_none_or(|ends| !recovery.flows.contains(&ends)) {
             self.clear();
             return false;
         }
@@ -160,6 +158,7 @@ impl Flow {
         Self {
             first: number,
             next: number,
+            accepts: 0,
             size: 0,
             window: (0, 0),
             told: 0,
@@ -172,7 +171,6 @@ impl Flow {
             overtaken: false,
             again: false,
             lost: None,
-            last: now,
             waits: now,
             probes: 0,
             trip: None,
@@ -300,35 +298,39 @@ impl Flow {
 }
 
 impl Recovery {
-    /// Takes a segment that smoltcp sends. `size` returns the bytes that a segment of its flow has on the
-    /// wire.
-    pub fn sent(&mut self, segment: &Segment<'_>, size: impl FnOnce() -> u16, now: Instant) {
+    /// Takes a segment that smoltcp sends. `accepts` returns the bytes that the other end accepts in a
+    /// segment. Returns them if the flow is known and the segment has payload.
+    pub fn sent(
+        &mut self,
+        segment: &Segment<'_>,
+        accepts: impl FnOnce() -> u16,
+        now: Instant,
+    ) -> Option<u16> {
         let ends = (segment.from, segment.to);
+        let flow = self.flows.get_mut(&ends);
         if segment.header.rst() {
             // A reset that answers a stranger has a number of his, and the flow goes on.
-            let ends_flow = |flow: &Flow| {
+            let ends_flow = |flow: &mut Flow| {
                 segment.number.wrapping_sub(flow.first) <= flow.next.wrapping_sub(flow.first)
             };
-            if self.flows.get(&ends).is_some_and(ends_flow) {
+            if flow.is_some_and(ends_flow) {
                 self.flows.remove(&ends);
             }
-            return;
+            return None;
         }
-        if segment.header.syn() {
-            // A SYN that is sent again goes on with the flow.
-            if self.flows.get(&ends).is_none_or(|flow| flow.first != segment.number) {
-                self.begin(ends, segment.number, now);
-            }
+        // A SYN that is sent again goes on with the flow.
+        if segment.header.syn() && flow.is_none_or(|flow| flow.first != segment.number) {
+            self.flows.insert(ends, Flow::new(segment.number, now), now);
         }
-        let Some(flow) = self.flows.get_mut(&ends) else { return };
+        let flow = self.flows.get_mut(&ends)?;
         flow.told_other(segment);
         if segment.takes == 0 {
-            return;
+            return None;
         }
         let end = segment.number.wrapping_add(segment.takes);
-        flow.last = now;
-        if flow.size == 0 && segment.payload > 0 {
-            flow.size = size();
+        if segment.payload > 0 && flow.accepts == 0 {
+            flow.accepts = accepts();
+            flow.size = segment.size(flow.accepts);
         }
         if before(segment.number, flow.next) {
             // Round trips of what was sent twice cannot be told apart (Karn).
@@ -346,16 +348,9 @@ impl Recovery {
             flow.fin = segment.header.fin();
         }
         self.due = self.due.into_iter().chain(flow.due()).min();
-    }
-
-    fn begin(&mut self, ends: Ends, number: u32, now: Instant) {
-        if self.flows.len() >= FLOWS
-            && let Some(quiet) =
-                self.flows.iter().min_by_key(|(_, flow)| flow.last).map(|(&ends, _)| ends)
-        {
-            self.flows.remove(&quiet);
-        }
-        self.flows.insert(ends, Flow::new(number, now));
+        let accepts = (segment.payload > 0).then_some(flow.accepts);
+        self.flows.touch(now);
+        accepts
     }
 
     /// Takes a segment that smoltcp is given, its frame up to the end of the segment, and where its
@@ -374,7 +369,6 @@ impl Recovery {
             self.flows.remove(&ends);
             return None;
         }
-        flow.last = now;
         flow.expects.get_or_insert(segment.number.wrapping_add(segment.takes));
         let acknowledged = header.ack_number().0 as u32;
         let window = (window_at, header.window_len());
@@ -386,7 +380,8 @@ impl Recovery {
             flow.acknowledgement.extend_from_slice(frame);
         }
         let mut told = window.1;
-        if segment.is_in_vain() {
+        let ranges = segment.ranges();
+        if ranges.is_in_vain(acknowledged) {
             flow.overtaken = true;
             flow.patience = (flow.patience + 1).min(PATIENCE);
         }
@@ -404,16 +399,17 @@ impl Recovery {
             if flow.recover.is_some() && segment.takes == 0 && flow.owes() {
                 flow.lost = Some(flow.judged(now));
             }
-        } else if repeats_last && (same || segment.is_selective()) {
+        } else if repeats_last && (same || ranges.is_selective()) {
             flow.duplicates += 1;
             told = flow.told_for_duplicate();
             flow.counted = if told == flow.told { flow.counted + 1 } else { 0 };
             if !flow.again {
-                flow.missed(segment.selected(flow.first, flow.next), now);
+                flow.missed(ranges.selected(flow.first, flow.next), now);
             }
         }
         flow.told = told;
         self.due = self.due.into_iter().chain(flow.due()).min();
+        self.flows.touch(now);
         Some(told)
     }
 

@@ -37,32 +37,20 @@ impl<'a> Segment<'a> {
         })
     }
 
-    /// Returns true if the segment names data that came behind a lost segment.
-    pub fn is_selective(&self) -> bool {
-        self.header.selective_ack_ranges().is_ok_and(|ranges| ranges[0].is_some())
+    /// Returns the bytes of payload that a segment with the same options has, if the other end accepts so
+    /// many without options.
+    pub fn size(&self, accepts: u16) -> u16 {
+        let options = u16::from(self.header.header_len()).saturating_sub(20);
+        accepts.saturating_sub(options).max(1)
     }
 
-    /// Returns true if the segment names data that came twice (RFC 2883).
-    pub fn is_in_vain(&self) -> bool {
-        let acknowledged = self.header.ack_number().0 as u32;
-        let ranges = self.header.selective_ack_ranges().unwrap_or_default();
-        ranges[0].is_some_and(|(left, _)| before(left, acknowledged))
-    }
-
-    /// Returns the bytes between two numbers that came behind a lost segment, as the segment names them.
-    /// Bytes that it names twice count once: the first range may lie in the second one (RFC 2883).
-    pub fn selected(&self, first: u32, next: u32) -> u32 {
-        let ranges = self.header.selective_ack_ranges().unwrap_or_default();
-        let mut within = ranges.map(|range| {
-            let (left, right) = range.unwrap_or((first, first));
-            let (left, right) = (left.wrapping_sub(first), right.wrapping_sub(first));
-            if left < right && right <= next.wrapping_sub(first) { (left, right) } else { (0, 0) }
-        });
-        within.sort_unstable();
-        let add = |(sum, end): (u32, u32), (left, right): (u32, u32)| {
-            (sum + right.saturating_sub(left.max(end)), end.max(right))
-        };
-        within.into_iter().fold((0, 0), add).0
+    /// Returns the ranges that the segment names.
+    pub fn ranges(&self) -> Ranges {
+        // Linux writes timestamps that stand alone in this way.
+        match self.header.options() {
+            [] | [1, 1, 8, 10, _, _, _, _, _, _, _, _] => Ranges::default(),
+            _ => Ranges(self.header.selective_ack_ranges().unwrap_or_default()),
+        }
     }
 
     /// Returns the window scale option, and 0 without one.
@@ -76,6 +64,38 @@ impl<'a> Segment<'a> {
             }
         }
         0
+    }
+}
+
+/// Ranges of numbers that came, as an acknowledgement names them (RFC 2018). Nothing is known of their
+/// order, and they are what the other end says.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Ranges([Option<(u32, u32)>; 3]);
+
+impl Ranges {
+    /// Returns true if they name data that came behind a lost segment.
+    pub fn is_selective(&self) -> bool {
+        self.0[0].is_some()
+    }
+
+    /// Returns true if they name data that came twice, in an acknowledgement of this number (RFC 2883).
+    pub fn is_in_vain(&self, acknowledged: u32) -> bool {
+        self.0[0].is_some_and(|(left, _)| before(left, acknowledged))
+    }
+
+    /// Returns the bytes between two numbers that came behind a lost segment. Bytes that are named twice
+    /// count once: the first range may lie in the second one (RFC 2883).
+    pub fn selected(&self, first: u32, next: u32) -> u32 {
+        let mut within = self.0.map(|range| {
+            let (left, right) = range.unwrap_or((first, first));
+            let (left, right) = (left.wrapping_sub(first), right.wrapping_sub(first));
+            if left < right && right <= next.wrapping_sub(first) { (left, right) } else { (0, 0) }
+        });
+        within.sort_unstable();
+        let add = |(sum, end): (u32, u32), (left, right): (u32, u32)| {
+            (sum + right.saturating_sub(left.max(end)), end.max(right))
+        };
+        within.into_iter().fold((0, 0), add).0
     }
 }
 

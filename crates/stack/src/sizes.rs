@@ -79,19 +79,24 @@ impl Sizes {
         self.flows.insert(flow, size);
     }
 
-    /// Returns the payload bytes of a segment of the flow that our frame belongs to: the size that
-    /// the other end said, less the options of this frame.
-    pub fn of(&self, frame: &[u8], found: &Headers, mtu: usize) -> u16 {
+    /// Returns the payload bytes of a segment of the flow that our frame belongs to, without options:
+    /// the size that the other end said.
+    pub fn accepted(&self, frame: &[u8], found: &Headers) -> u16 {
         let known = Flow::of(frame, found, Peer::Destination).and_then(|f| self.flows.get(&f));
         let shortest = match found.family {
             Family::V4 => 536,
             Family::V6 => 1220,
         };
-        let size = known.copied().unwrap_or(shortest).min(longest(found.family, mtu));
-        // At most 40, so it fits.
-        let options = (found.header_end - found.start).saturating_sub(20) as u16;
-        size.saturating_sub(options).max(1)
+        known.copied().unwrap_or(shortest)
     }
+}
+
+/// Returns the payload bytes of the segments of our frame: what the other end accepts and the vif takes,
+/// less the options of this frame.
+pub(crate) fn payload(accepted: u16, found: &Headers, mtu: usize) -> u16 {
+    // At most 40, so it fits.
+    let options = (found.header_end - found.start).saturating_sub(20) as u16;
+    accepted.min(longest(found.family, mtu)).saturating_sub(options).max(1)
 }
 
 /// Makes a SYN of ours say the size that the vif accepts, in place of smoltcp's.
@@ -173,7 +178,7 @@ mod tests {
             let mut frame = syn(ours, 9, 0);
             let found = begin_checksum(&mut frame).unwrap();
             // The frame has options of 4 bytes.
-            assert_eq!(sizes.of(&frame, &found, 1500), size - 4);
+            assert_eq!(payload(sizes.accepted(&frame, &found), &found, 1500), size - 4);
         }
     }
 }
