@@ -3,8 +3,9 @@
 use crate::incoming::{Admitted, admit};
 use crate::link::Link;
 use crate::log::{FlowLog, FlowState};
+use crate::options::{LONGER, name, stamp_time};
 use crate::outgoing::Outgoing;
-use crate::recovery::{Recovery, Repeats};
+use crate::recovery::{Recovery, Repeats, Sent};
 use crate::segment::Segment;
 use crate::sizes::{Sizes, whole_frame};
 use crate::stats::DeviceStats;
@@ -312,7 +313,9 @@ impl<L: Link> phy::Device for Device<L> {
         };
         let way = (&*sizes, *mtu);
         let log = log.as_deref_mut();
-        let answer = TxToken { link, outgoing, room, way, fault, stats, recovery, log, now };
+        let answers = frame.is_some();
+        let answer =
+            TxToken { link, outgoing, room, way, fault, stats, recovery, log, answers, now };
         Some((RxToken { bytes }, answer))
     }
 
@@ -322,7 +325,8 @@ impl<L: Link> phy::Device for Device<L> {
         }
         let Self { link, outgoing, room, sizes, mtu, fault, stats, recovery, log, .. } = self;
         let (way, log) = ((&*sizes, *mtu), log.as_deref_mut());
-        Some(TxToken { link, outgoing, room, way, fault, stats, recovery, log, now })
+        let answers = false;
+        Some(TxToken { link, outgoing, room, way, fault, stats, recovery, log, answers, now })
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
@@ -363,32 +367,44 @@ pub struct TxToken<'a, L> {
     stats: &'a mut DeviceStats,
     recovery: &'a mut Recovery,
     log: Option<&'a mut FlowLog>,
+    /// True if the frame answers the one that smoltcp was given last.
+    answers: bool,
     now: Instant,
 }
 
 impl<L: Link> phy::TxToken for TxToken<'_, L> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
-        if self.room.len() < len {
-            *self.room = PageAligned::new(len);
+        if self.room.len() < len + LONGER {
+            *self.room = PageAligned::new(len + LONGER);
         }
+        let mut len = len;
+        let made = f(&mut self.room[..len]);
         let frame = &mut self.room[..len];
-        let made = f(frame);
         // The headers are read once, for everything.
-        let found = begin_checksum(frame).ok();
+        let mut found = begin_checksum(frame).ok();
         let (sizes, mtu) = self.way;
-        let mut accepts = 0;
-        if let Some(found) = &found
-            && let Some(segment) = Segment::read(frame, found)
+        let mut sent = Sent::default();
+        if let Some(found) = found
+            && let Some(segment) = Segment::read(frame, &found)
         {
-            let known = || sizes.accepted(frame, found);
-            accepts = match self.recovery.sent(&segment, known, self.now) {
-                None if segment.payload > 0 => known(),
-                told => told.unwrap_or(0),
-            };
+            let accepted = || sizes.accepted(frame, &found);
+            sent = self.recovery.sent(&segment, accepted, self.answers, self.now);
+            if segment.payload > 0 {
+                sent.accepts.get_or_insert_with(accepted);
+            }
             if let Some(log) = self.log {
                 log.sent(&segment, self.now);
             }
+            stamp_time(frame, &found, self.now);
+            if let Some(named) = &sent.named {
+                len = name(self.room, &found, named);
+            }
         }
+        let frame = &mut self.room[..len];
+        if sent.named.is_some() {
+            found = begin_checksum(frame).ok();
+        }
+        let accepts = sent.accepts.unwrap_or(0);
         if let Some(link) = self.link
             && let (now, way) = (self.now, (accepts, mtu))
             && let Err(fault) = self.outgoing.send(frame, found, link, way, now, self.stats)

@@ -27,6 +27,7 @@ extern crate alloc;
 extern crate std;
 
 mod announce;
+mod blocks;
 mod device;
 mod dhcp;
 mod flows;
@@ -34,6 +35,7 @@ mod incoming;
 mod line;
 mod link;
 mod log;
+mod options;
 mod outgoing;
 mod recovery;
 mod segment;

@@ -23,7 +23,9 @@
 //!
 //! smoltcp's congestion control takes each segment that is sent again for a loss, and halves its window.
 
+use crate::blocks::{Blocks, Named};
 use crate::flows::Flows;
+use crate::options::{first_range, permits_ranges};
 use crate::segment::{Ends, Segment, before};
 use alloc::vec::Vec;
 use smoltcp::time::{Duration, Instant};
@@ -90,6 +92,11 @@ struct Flow {
     /// Numbers from there on that this end has room for, and the shift of its windows.
     room: u32,
     shift: u8,
+    /// True if both ends understand ranges in acknowledgements, and what this end names in them.
+    selective: bool,
+    blocks: Blocks,
+    /// Segments that were sent again, less those of which the other end said that they came twice.
+    resent: u32,
     /// The last segment of the other end, if it was an acknowledgement and nothing else.
     acknowledgement: Vec<u8>,
 }
@@ -178,20 +185,33 @@ impl Flow {
             expects: None,
             room: 0,
             shift: 0,
+            selective: false,
+            blocks: Blocks::default(),
+            resent: 0,
             acknowledgement: Vec::new(),
         }
     }
 
-    /// Notes the number and the window that this end tells the other one.
-    fn told_other(&mut self, segment: &Segment<'_>) {
+    /// Notes the number and the window that this end tells the other one. Returns what the segment is to
+    /// name, if it is an acknowledgement and nothing else.
+    fn told_other(&mut self, segment: &Segment<'_>, answers: bool) -> Option<Named> {
         let header = &segment.header;
         if header.syn() {
             self.shift = segment.shift();
+            self.selective = permits_ranges(header.options());
         }
         self.room = u32::from(header.window_len()) << self.shift;
-        if header.ack() {
-            self.expects = Some(header.ack_number().0 as u32);
+        if !header.ack() {
+            return None;
         }
+        let number = header.ack_number().0 as u32;
+        self.expects = Some(number);
+        if segment.takes > 0 || !self.selective {
+            self.blocks.acknowledged(number);
+            return None;
+        }
+        let named = self.blocks.name(number, first_range(header.options()), answers);
+        (!named.ranges().is_empty()).then_some(named)
     }
 
     /// Returns true if smoltcp may take a segment of the other end for one of this flow. It takes none
@@ -297,15 +317,25 @@ impl Flow {
     }
 }
 
+/// What is known of a segment that is sent.
+#[derive(Debug, Default)]
+pub(crate) struct Sent {
+    /// Bytes that the other end accepts in a segment, without options, if the segment has payload.
+    pub accepts: Option<u16>,
+    /// The ranges that the segment is to name, if it is an acknowledgement.
+    pub named: Option<Named>,
+}
+
 impl Recovery {
     /// Takes a segment that smoltcp sends. `accepts` returns the bytes that the other end accepts in a
-    /// segment. Returns them if the flow is known and the segment has payload.
+    /// segment. `answers` is true if the segment answers the one that smoltcp was given last.
     pub fn sent(
         &mut self,
         segment: &Segment<'_>,
         accepts: impl FnOnce() -> u16,
+        answers: bool,
         now: Instant,
-    ) -> Option<u16> {
+    ) -> Sent {
         let ends = (segment.from, segment.to);
         let flow = self.flows.get_mut(&ends);
         if segment.header.rst() {
@@ -316,16 +346,16 @@ impl Recovery {
             if flow.is_some_and(ends_flow) {
                 self.flows.remove(&ends);
             }
-            return None;
+            return Sent::default();
         }
         // A SYN that is sent again goes on with the flow.
         if segment.header.syn() && flow.is_none_or(|flow| flow.first != segment.number) {
             self.flows.insert(ends, Flow::new(segment.number, now), now);
         }
-        let flow = self.flows.get_mut(&ends)?;
-        flow.told_other(segment);
+        let Some(flow) = self.flows.get_mut(&ends) else { return Sent::default() };
+        let named = flow.told_other(segment, answers);
         if segment.takes == 0 {
-            return None;
+            return Sent { accepts: None, named };
         }
         let end = segment.number.wrapping_add(segment.takes);
         if segment.payload > 0 && flow.accepts == 0 {
@@ -335,6 +365,8 @@ impl Recovery {
         if before(segment.number, flow.next) {
             // Round trips of what was sent twice cannot be told apart (Karn).
             flow.trip = None;
+            // What keeps a connection alive is not sent again.
+            flow.resent += u32::from(!before(segment.number, flow.first));
             if segment.number == flow.first {
                 (flow.waits, flow.again, flow.lost) = (now, true, None);
             }
@@ -350,7 +382,7 @@ impl Recovery {
         self.due = self.due.into_iter().chain(flow.due()).min();
         let accepts = (segment.payload > 0).then_some(flow.accepts);
         self.flows.touch(now);
-        accepts
+        Sent { accepts, named }
     }
 
     /// Takes a segment that smoltcp is given, its frame up to the end of the segment, and where its
@@ -364,12 +396,20 @@ impl Recovery {
     ) -> Option<u16> {
         let ends = (segment.to, segment.from);
         let header = &segment.header;
-        let flow = self.flows.get_mut(&ends).filter(|flow| flow.may_take(segment))?;
+        let flow = self.flows.get_mut(&ends)?;
+        let taken = flow.may_take(segment);
+        flow.blocks.came(segment.number, segment.payload, taken);
+        if !taken {
+            return None;
+        }
         if header.rst() {
             self.flows.remove(&ends);
             return None;
         }
         flow.expects.get_or_insert(segment.number.wrapping_add(segment.takes));
+        if header.syn() {
+            flow.selective &= permits_ranges(header.options());
+        }
         let acknowledged = header.ack_number().0 as u32;
         let window = (window_at, header.window_len());
         let repeats_last = acknowledged == flow.first && segment.takes == 0 && flow.owes();
@@ -381,7 +421,8 @@ impl Recovery {
         }
         let mut told = window.1;
         let ranges = segment.ranges();
-        if ranges.is_in_vain(acknowledged) {
+        if flow.resent > 0 && ranges.is_in_vain(acknowledged) {
+            flow.resent -= 1;
             flow.overtaken = true;
             flow.patience = (flow.patience + 1).min(PATIENCE);
         }

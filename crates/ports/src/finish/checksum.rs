@@ -57,10 +57,19 @@ pub fn finish_checksum(frame: &mut [u8]) -> Result<(), DropReason> {
 /// The errors of [`finish_checksum`].
 pub fn begin_checksum(frame: &mut [u8]) -> Result<Headers, DropReason> {
     let found = headers::read(frame, frame.len())?;
-    let unfinished = PseudoHeader::of(frame, &found).unfinished(found.end - found.start);
+    begin_checksum_at(frame, &found);
+    Ok(found)
+}
+
+/// Writes the value of an unfinished checksum, as [`begin_checksum`] does, of a frame whose headers were
+/// found.
+///
+/// # Panics
+/// The headers are not those of the frame, and lie beyond its end.
+pub fn begin_checksum_at(frame: &mut [u8], found: &Headers) {
+    let unfinished = PseudoHeader::of(frame, found).unfinished(found.end - found.start);
     let at = found.checksum_at();
     frame[at..at + 2].copy_from_slice(&unfinished);
-    Ok(found)
 }
 
 /// Sums `packet` from `start` to its end, and writes the complement `offset` bytes after `start`. A

@@ -11,7 +11,7 @@ mod segment;
 
 #[cfg(feature = "std")]
 pub(crate) use checksum::finish_at;
-pub use checksum::{begin_checksum, finish_checksum};
+pub use checksum::{begin_checksum, begin_checksum_at, finish_checksum};
 #[cfg(feature = "std")]
 pub(crate) use segment::check_gso;
 pub use segment::{MAX_PACKET, MAX_SEGMENTS, SegmentChecksum, Segments};

@@ -83,7 +83,7 @@ impl Talk {
     fn send(&mut self, frame: &[u8]) {
         let found = headers::read(frame, frame.len()).unwrap();
         let segment = Segment::read(frame, &found).unwrap();
-        self.recovery.sent(&segment, || SIZE as u16, self.now);
+        self.recovery.sent(&segment, || SIZE as u16, false, self.now);
     }
 
     fn receive(&mut self, frame: &[u8]) {
@@ -114,6 +114,14 @@ impl Talk {
     /// Has the other end acknowledge so many segments, and name so many behind the next one.
     fn ack_behind(&mut self, segments: u32, window: u16, behind: u32) {
         self.receive(&frame(9, true, ACK, [1, 1 + segments * SIZE], window, 0, behind));
+    }
+
+    /// Has the other end acknowledge so many segments, and say that the last one came twice.
+    fn twice(&mut self, segments: u32) {
+        let mut twice = frame(9, true, ACK, [1, 1 + segments * SIZE], 500, 0, 1);
+        twice[58..62].copy_from_slice(&(1 + (segments - 1) * SIZE).to_be_bytes());
+        twice[62..66].copy_from_slice(&(1 + segments * SIZE).to_be_bytes());
+        self.receive(&twice);
     }
 
     fn wait(&mut self, ms: u64) {
@@ -209,14 +217,11 @@ fn what_was_sent_again_in_vain_makes_more_patient() {
         talk.data(10);
         talk.wait(40);
         if round == 0 {
+            talk.again(5);
             talk.ack(10, 500, false);
             continue;
         }
-        // A segment that came before what is acknowledged, once more.
-        let mut twice = frame(9, true, ACK, [1, 1 + first * SIZE], 500, 0, 1);
-        twice[58..62].copy_from_slice(&(1 + (first - 1) * SIZE).to_be_bytes());
-        twice[62..66].copy_from_slice(&(1 + first * SIZE).to_be_bytes());
-        talk.receive(&twice);
+        talk.twice(first);
         (0..3).for_each(|_| talk.ack(first, 500, true));
         talk.wait(wait - 1);
         assert_eq!(talk.found(), None, "{round}");
@@ -224,6 +229,24 @@ fn what_was_sent_again_in_vain_makes_more_patient() {
         assert_eq!(talk.found(), Some((first, false)), "{round}");
         talk.ack(first + 10, 500, false);
     }
+}
+
+#[test]
+fn what_came_twice_without_being_sent_again_changes_nothing() {
+    let mut talk = Talk::new();
+    talk.data(10);
+    talk.wait(40);
+    talk.ack(10, 500, false);
+    // What keeps a connection alive is answered in the same way.
+    talk.send(&frame(9, false, ACK, [10 * SIZE, 1], 0, 1, 0));
+    for _ in 0..5 {
+        talk.twice(10);
+    }
+    talk.data(10);
+    (0..3).for_each(|_| talk.ack(10, 500, true));
+    assert_eq!(talk.told, 500, "smoltcp counts");
+    let flow = talk.recovery.flows.get_mut(&ends(9)).unwrap();
+    assert_eq!((flow.overtaken, flow.patience, flow.resent), (false, 1, 0));
 }
 
 #[test]
