@@ -3,7 +3,7 @@
 use crate::incoming::{Admitted, admit};
 use crate::link::Link;
 use crate::log::{FlowLog, FlowState};
-use crate::options::{LONGER, name, stamp_time};
+use crate::options::{OPTIONS_MAX, add};
 use crate::outgoing::Outgoing;
 use crate::recovery::{Recovery, Repeats, Sent};
 use crate::segment::Segment;
@@ -14,8 +14,8 @@ use alloc::vec::Vec;
 use core::num::NonZeroUsize;
 use grantway_frontend::VifError;
 use grantway_netif::Offload;
-use grantway_netif::headers::Family;
-use grantway_ports::finish::begin_checksum;
+use grantway_netif::headers::{self, Family};
+use grantway_ports::finish::begin_checksum_at;
 use grantway_ports::{ETHERNET_HEADER, PageAligned, RECV_BUFFER};
 use smoltcp::phy::{self, Checksum, ChecksumCapabilities, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
@@ -72,7 +72,7 @@ impl<L: Link> Device<L> {
             mtu,
             sizes: Sizes::default(),
             outgoing: Outgoing::default(),
-            room: PageAligned::new(LONGEST),
+            room: PageAligned::new(OPTIONS_MAX + LONGEST),
             arena: PageAligned::new(FILL + RECV_BUFFER),
             arrived: Vec::new(),
             next: 0,
@@ -374,35 +374,36 @@ pub struct TxToken<'a, L> {
 
 impl<L: Link> phy::TxToken for TxToken<'_, L> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
-        if self.room.len() < len + LONGER {
-            *self.room = PageAligned::new(len + LONGER);
+        if self.room.len() < OPTIONS_MAX + len {
+            *self.room = PageAligned::new(OPTIONS_MAX + len);
         }
-        let mut len = len;
-        let made = f(&mut self.room[..len]);
-        let frame = &mut self.room[..len];
+        let frame = &mut self.room[OPTIONS_MAX..OPTIONS_MAX + len];
+        let made = f(frame);
         // The headers are read once, for everything.
-        let mut found = begin_checksum(frame).ok();
+        let mut found = headers::read(frame, len).ok();
         let (sizes, mtu) = self.way;
         let mut sent = Sent::default();
         if let Some(found) = found
             && let Some(segment) = Segment::read(frame, &found)
         {
-            let accepted = || sizes.accepted(frame, &found);
-            sent = self.recovery.sent(&segment, accepted, self.answers, self.now);
+            let said = || sizes.said(frame, &found);
+            sent = self.recovery.sent(&segment, said, self.answers, self.now);
             if segment.payload > 0 {
-                sent.accepts.get_or_insert_with(accepted);
+                sent.accepts.get_or_insert_with(|| said().size);
             }
             if let Some(log) = self.log {
                 log.sent(&segment, self.now);
             }
-            stamp_time(frame, &found, self.now);
-            if let Some(named) = &sent.named {
-                len = name(self.room, &found, named);
-            }
         }
-        let frame = &mut self.room[..len];
-        if sent.named.is_some() {
-            found = begin_checksum(frame).ok();
+        let mut begins = OPTIONS_MAX;
+        if let Some(found) = &mut found
+            && !sent.additions.is_empty()
+        {
+            begins = add(self.room, found, &sent.additions);
+        }
+        let frame = &mut self.room[begins..OPTIONS_MAX + len];
+        if let Some(found) = &found {
+            begin_checksum_at(frame, found);
         }
         let accepts = sent.accepts.unwrap_or(0);
         if let Some(link) = self.link

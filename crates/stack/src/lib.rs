@@ -14,6 +14,8 @@
 //!   congestion control counts in segments. Each is as long as the other end accepts (`sizes`).
 //! - Losses are found by what acknowledgements say, where smoltcp would wait for its timer
 //!   (`recovery`).
+//! - Segments say times (RFC 7323), and acknowledgements name what came behind holes and what came twice
+//!   (RFC 2018, RFC 2883). So the other end finds out that it sent again in vain (`options`, `blocks`).
 //!
 //! Frames are copied out of the backend's reach once, before anything reads them. Only those copies
 //! are changed and judged. smoltcp reads a header's fields several times, so a frame in a page that

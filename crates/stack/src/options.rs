@@ -1,8 +1,11 @@
-//! Options of segments that smoltcp made: times, and what an acknowledgement names.
+//! Options of segments: times, and what an acknowledgement names.
+//!
+//! smoltcp (0.14) can say times itself. But its congestion window then counts in segments that are longer
+//! than those it sends, so that each window ends with a segment of a few bytes. So the device says them,
+//! and smoltcp is told that the other end accepts shorter segments.
 
 use crate::blocks::{NAMED_MAX, Named, Range};
 use grantway_netif::headers::{Family, Headers};
-use smoltcp::time::Instant;
 use smoltcp::wire::{Ipv4Packet, Ipv6Packet, TcpPacket};
 
 const END: u8 = 0;
@@ -15,28 +18,54 @@ const TIMES: u8 = 8;
 pub(crate) const TIMES_LEN: usize = 12;
 /// Bytes of the option that names ranges, with two that align it and no range.
 const SELECTIVE_LEN: usize = 4;
-/// Most bytes of a frame by which [`name`] makes it longer.
-pub(crate) const LONGER: usize = SELECTIVE_LEN + 8 * NAMED_MAX;
 /// Length of a TCP header without options.
 const HEADER: usize = 20;
+/// Most bytes of options.
+pub(crate) const OPTIONS_MAX: usize = 40;
 
-/// Finds an option of a header of TCP. Returns the offset of its bytes behind kind and length, and their
-/// number.
-fn find(options: &[u8], kind: u8) -> Option<(usize, usize)> {
-    let mut at = 0;
+/// What a segment says of times (RFC 7323): its own, and the one that it answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Times {
+    pub own: u32,
+    pub answered: u32,
+}
+
+/// What a segment is to say beyond what smoltcp has it say.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Additions {
+    pub times: Option<Times>,
+    /// Ranges, of an acknowledgement without payload.
+    pub named: Option<Named>,
+}
+
+impl Additions {
+    /// Returns true if there is nothing to be said.
+    pub fn is_empty(&self) -> bool {
+        self.times.is_none() && self.named.is_none()
+    }
+}
+
+/// Returns the bytes of an option behind its kind and length.
+fn find(options: &[u8], kind: u8) -> Option<&[u8]> {
+    let mut rest = options;
     loop {
-        match (*options.get(at)?, options.get(at + 1)) {
-            (END, _) => return None,
-            (NOTHING, _) => at += 1,
-            (found, Some(&len)) if len >= 2 && at + usize::from(len) <= options.len() => {
+        rest = match *rest {
+            [] | [END, ..] => return None,
+            [NOTHING, ..] => &rest[1..],
+            [found, len, ..] if len >= 2 => {
+                let option = rest.get(..usize::from(len))?;
                 if found == kind {
-                    return Some((at + 2, usize::from(len) - 2));
+                    return Some(&option[2..]);
                 }
-                at += usize::from(len);
+                &rest[option.len()..]
             }
             _ => return None,
         }
     }
+}
+
+fn number(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 /// Returns true if the options of a SYN say that its sender understands ranges.
@@ -44,41 +73,42 @@ pub(crate) fn permits_ranges(options: &[u8]) -> bool {
     find(options, SELECTIVE_PERMITTED).is_some()
 }
 
-/// Returns the time as segments say it: in milliseconds (RFC 7323).
-fn stamp(now: Instant) -> [u8; 4] {
-    (now.total_millis() as u32).to_be_bytes()
+/// Returns the first range that an acknowledgement names.
+pub(crate) fn first_range(options: &[u8]) -> Option<Range> {
+    if options.is_empty() {
+        return None;
+    }
+    let ranges = find(options, SELECTIVE)?;
+    Some((number(ranges, 0)?, number(ranges, 4)?))
 }
 
-/// Writes the time of a segment, if smoltcp left room for it. The option is aligned as Linux does, which
-/// reads only that form without a search.
-pub(crate) fn stamp_time(frame: &mut [u8], found: &Headers, now: Instant) {
-    let Some(options) = frame.get_mut(found.start + HEADER..found.header_end) else { return };
-    if let [TIMES, 10, .., END, END] = options
-        && options.len() == TIMES_LEN
-    {
-        options.copy_within(..10, 2);
-        options[..2].fill(NOTHING);
-    }
-    if let Some((at, 8)) = find(options, TIMES) {
-        options[at..at + 4].copy_from_slice(&stamp(now));
-    }
+/// Returns the times that a segment says.
+pub(crate) fn times(options: &[u8]) -> Option<Times> {
+    let times = match options {
+        // Linux writes times that stand alone in this way.
+        [NOTHING, NOTHING, TIMES, 10, times @ ..] if times.len() == 8 => times,
+        _ => find(options, TIMES).filter(|times| times.len() == 8)?,
+    };
+    Some(Times { own: number(times, 0)?, answered: number(times, 4)? })
 }
 
-/// Has an acknowledgement without payload name these ranges, as many as there is room for. `frame` has
-/// [`LONGER`] bytes of room behind the frame. Returns the length of the frame.
-pub(crate) fn name(frame: &mut [u8], found: &Headers, named: &Named) -> usize {
-    let mut options = [NOTHING; 40];
+/// Has a frame of smoltcp's, which begins [`OPTIONS_MAX`] bytes behind the start of `room`, say more.
+/// `found` has its headers. Returns the place at which it begins then, and changes `found`.
+pub(crate) fn add(room: &mut [u8], found: &mut Headers, additions: &Additions) -> usize {
+    let Additions { times, named } = additions;
+    let fixed = OPTIONS_MAX + found.start + HEADER;
+    let own = OPTIONS_MAX + found.header_end - fixed;
+    let mut options = [NOTHING; OPTIONS_MAX];
     let mut len = 0;
-    let own = &frame[found.start + HEADER..found.header_end];
-    if let Some((at, 8)) = find(own, TIMES) {
+    if let Some(Times { own, answered }) = times {
         options[2..4].copy_from_slice(&[TIMES, 10]);
-        options[4..TIMES_LEN].copy_from_slice(&own[at..at + 8]);
+        options[4..8].copy_from_slice(&own.to_be_bytes());
+        options[8..TIMES_LEN].copy_from_slice(&answered.to_be_bytes());
         len = TIMES_LEN;
     }
-    let most = (options.len() - len - SELECTIVE_LEN) / 8;
-    let ranges = named.ranges();
-    let ranges = &ranges[..ranges.len().min(most)];
-    if !ranges.is_empty() {
+    if let Some(named) = named {
+        let most = (OPTIONS_MAX - len - SELECTIVE_LEN) / 8;
+        let ranges = &named.ranges()[..named.ranges().len().min(most)];
         options[len + 2..len + 4].copy_from_slice(&[SELECTIVE, 2 + 8 * ranges.len() as u8]);
         len += SELECTIVE_LEN;
         for &(left, right) in ranges {
@@ -86,30 +116,35 @@ pub(crate) fn name(frame: &mut [u8], found: &Headers, named: &Named) -> usize {
             options[len + 4..len + 8].copy_from_slice(&right.to_be_bytes());
             len += 8;
         }
+    } else if own > 0 {
+        // Those of a SYN, of 20 bytes at most.
+        let kept = own.min(OPTIONS_MAX - len);
+        options[len..len + kept].copy_from_slice(&room[fixed..fixed + kept]);
+        len += kept;
     }
-    let end = found.start + HEADER + len;
-    frame[found.start + HEADER..end].copy_from_slice(&options[..len]);
-    TcpPacket::new_unchecked(&mut frame[found.start..end]).set_header_len((HEADER + len) as u8);
-    // At most 80 bytes behind the IP header.
-    let packet = &mut frame[found.ip..end];
+    // The header moves, and what is behind it stays where it is.
+    let begins = OPTIONS_MAX + own - len;
+    room.copy_within(OPTIONS_MAX..fixed, begins);
+    let start = begins + found.start;
+    let behind = start + HEADER + len;
+    room[start + HEADER..behind].copy_from_slice(&options[..len]);
+    TcpPacket::new_unchecked(&mut room[start..behind]).set_header_len((HEADER + len) as u8);
+    found.header_end = found.start + HEADER + len;
+    found.end = found.end + len - own;
+    // smoltcp makes no frame that is longer than 65,535 bytes with options.
+    let bytes = found.end - found.ip;
+    let packet = &mut room[begins + found.ip..behind];
     match found.family {
         Family::V4 => {
-            let len = packet.len() as u16;
             let mut packet = Ipv4Packet::new_unchecked(packet);
-            packet.set_total_len(len);
+            packet.set_total_len(bytes as u16);
             packet.fill_checksum();
         }
         Family::V6 => {
-            let payload = (packet.len() - 40) as u16;
-            Ipv6Packet::new_unchecked(packet).set_payload_len(payload);
+            Ipv6Packet::new_unchecked(packet).set_payload_len((bytes - 40) as u16);
         }
     }
-    end
+    begins
 }
 
-/// Returns the first range that an acknowledgement of smoltcp's names.
-pub(crate) fn first_range(options: &[u8]) -> Option<Range> {
-    let (at, _) = find(options, SELECTIVE).filter(|(_, len)| *len >= 8)?;
-    let number = |at: usize| Some(u32::from_be_bytes(*options.get(at..)?.first_chunk()?));
-    Some((number(at)?, number(at + 4)?))
-}
+const _: () = assert!(SELECTIVE_LEN + 8 * NAMED_MAX <= OPTIONS_MAX);

@@ -19,14 +19,22 @@
 //!   for 200 ms at least, as Linux's timer does.
 //!
 //! Where segments overtake others, one that may still come is waited for (RFC 8985, RACK), and smoltcp is
-//! kept from counting meanwhile: a window that differs has it count none.
+//! kept from counting meanwhile: a window that differs has it count none. That segments overtake others
+//! here is known from a segment that came late and was sent once, or of which the first one came, as the
+//! time says that its acknowledgement answers (RFC 3522, Eifel). Of an end that says no times it is known
+//! from what came twice. Once a segment was sent again, the window that smoltcp is told does not grow until
+//! it is acknowledged: smoltcp would count anew, and send it once more.
+//!
+//! The other direction is here, too, since a flow is looked up once: what this end is to say of the other
+//! one's segments (`blocks`, `options`).
 //!
 //! smoltcp's congestion control takes each segment that is sent again for a loss, and halves its window.
 
 use crate::blocks::{Blocks, Named};
 use crate::flows::Flows;
-use crate::options::{first_range, permits_ranges};
+use crate::options::{Additions, TIMES_LEN, Times, first_range, permits_ranges, times};
 use crate::segment::{Ends, Segment, before};
+use crate::sizes::Said;
 use alloc::vec::Vec;
 use smoltcp::time::{Duration, Instant};
 
@@ -95,6 +103,8 @@ struct Flow {
     /// True if both ends understand ranges in acknowledgements, and what this end names in them.
     selective: bool,
     blocks: Blocks,
+    /// The time of the other end that segments answer (RFC 7323, TS.Recent); none if one end says no times.
+    answered: Option<u32>,
     /// Segments that were sent again, less those of which the other end said that they came twice.
     resent: u32,
     /// The last segment of the other end, if it was an acknowledgement and nothing else.
@@ -187,6 +197,7 @@ impl Flow {
             shift: 0,
             selective: false,
             blocks: Blocks::default(),
+            answered: None,
             resent: 0,
             acknowledgement: Vec::new(),
         }
@@ -212,6 +223,25 @@ impl Flow {
         }
         let named = self.blocks.name(number, first_range(header.options()), answers);
         (!named.ranges().is_empty()).then_some(named)
+    }
+
+    /// Notes the time of a segment of the other end that may be taken, and what a SYN permits. Returns
+    /// the time of this end that the segment answers.
+    fn says(&mut self, segment: &Segment<'_>) -> Option<u32> {
+        let options = segment.header.options();
+        let times = self.answered.and_then(|_| times(options));
+        if segment.header.syn() {
+            self.selective &= permits_ranges(options);
+            self.answered = times.map(|times| times.own);
+        }
+        let Times { own, answered } = times?;
+        // The first segment that is not acknowledged is answered (RFC 7323, 4.3).
+        if self.expects.is_some_and(|expects| !before(expects, segment.number))
+            && self.answered.is_some_and(|last| !before(own, last))
+        {
+            self.answered = Some(own);
+        }
+        Some(answered)
     }
 
     /// Returns true if smoltcp may take a segment of the other end for one of this flow. It takes none
@@ -270,6 +300,10 @@ impl Flow {
     /// segment is lost, and smoltcp does not count.
     fn told_for_duplicate(&self) -> u16 {
         let window = self.window.1;
+        // smoltcp would count anew, and send the segment once more.
+        if self.again && (1..window).contains(&self.told) {
+            return self.told;
+        }
         let open = self.overtaken && !self.again && self.recover.is_none();
         if open && self.told == window && window > 1 { window - 1 } else { window }
     }
@@ -317,22 +351,27 @@ impl Flow {
     }
 }
 
+/// Returns a time as segments say it, in milliseconds.
+fn stamp(time: Instant) -> u32 {
+    time.total_millis() as u32
+}
+
 /// What is known of a segment that is sent.
 #[derive(Debug, Default)]
 pub(crate) struct Sent {
-    /// Bytes that the other end accepts in a segment, without options, if the segment has payload.
+    /// Bytes that the other end accepts in a segment, without options, if the flow is known and the
+    /// segment has payload.
     pub accepts: Option<u16>,
-    /// The ranges that the segment is to name, if it is an acknowledgement.
-    pub named: Option<Named>,
+    /// What the segment is to say.
+    pub additions: Additions,
 }
 
 impl Recovery {
-    /// Takes a segment that smoltcp sends. `accepts` returns the bytes that the other end accepts in a
-    /// segment. `answers` is true if the segment answers the one that smoltcp was given last.
+    /// Takes a segment that smoltcp sends. `said` returns what the other end said in its SYN. `answers` is true if the segment answers the one that smoltcp was given last.
     pub fn sent(
         &mut self,
         segment: &Segment<'_>,
-        accepts: impl FnOnce() -> u16,
+        said: impl Fn() -> Said,
         answers: bool,
         now: Instant,
     ) -> Sent {
@@ -350,17 +389,23 @@ impl Recovery {
         }
         // A SYN that is sent again goes on with the flow.
         if segment.header.syn() && flow.is_none_or(|flow| flow.first != segment.number) {
-            self.flows.insert(ends, Flow::new(segment.number, now), now);
+            let mut flow = Flow::new(segment.number, now);
+            // A SYN that answers another one says a time if that one did.
+            flow.answered = if segment.header.ack() { said().time } else { Some(0) };
+            self.flows.insert(ends, flow, now);
         }
         let Some(flow) = self.flows.get_mut(&ends) else { return Sent::default() };
         let named = flow.told_other(segment, answers);
+        let times = flow.answered.map(|answered| Times { own: stamp(now), answered });
+        let additions = Additions { times, named };
         if segment.takes == 0 {
-            return Sent { accepts: None, named };
+            return Sent { accepts: None, additions };
         }
         let end = segment.number.wrapping_add(segment.takes);
         if segment.payload > 0 && flow.accepts == 0 {
-            flow.accepts = accepts();
-            flow.size = segment.size(flow.accepts);
+            flow.accepts = said().size;
+            let options = if times.is_some() { TIMES_LEN as u16 } else { 0 };
+            flow.size = flow.accepts.saturating_sub(options).max(1);
         }
         if before(segment.number, flow.next) {
             // Round trips of what was sent twice cannot be told apart (Karn).
@@ -382,7 +427,7 @@ impl Recovery {
         self.due = self.due.into_iter().chain(flow.due()).min();
         let accepts = (segment.payload > 0).then_some(flow.accepts);
         self.flows.touch(now);
-        Sent { accepts, named }
+        Sent { accepts, additions }
     }
 
     /// Takes a segment that smoltcp is given, its frame up to the end of the segment, and where its
@@ -407,9 +452,7 @@ impl Recovery {
             return None;
         }
         flow.expects.get_or_insert(segment.number.wrapping_add(segment.takes));
-        if header.syn() {
-            flow.selective &= permits_ranges(header.options());
-        }
+        let answers = flow.says(segment);
         let acknowledged = header.ack_number().0 as u32;
         let window = (window_at, header.window_len());
         let repeats_last = acknowledged == flow.first && segment.takes == 0 && flow.owes();
@@ -423,12 +466,17 @@ impl Recovery {
         let ranges = segment.ranges();
         if flow.resent > 0 && ranges.is_in_vain(acknowledged) {
             flow.resent -= 1;
-            flow.overtaken = true;
-            flow.patience = (flow.patience + 1).min(PATIENCE);
+            // Times say better whether others have overtaken it.
+            flow.overtaken |= answers.is_none();
+            if flow.overtaken {
+                flow.patience = (flow.patience + 1).min(PATIENCE);
+            }
         }
         if before(flow.first, acknowledged) && !before(flow.next, acknowledged) {
-            // What came after others, and was sent once, was not lost.
-            flow.overtaken |= flow.duplicates > 0 && !flow.again;
+            // What came after others, and was sent once, was not lost. Nor was it if the first one came
+            // (RFC 3522, Eifel).
+            let first_came = answers.is_some_and(|time| before(time, stamp(flow.waits)));
+            flow.overtaken |= flow.duplicates > 0 && (!flow.again || first_came);
             flow.first = acknowledged;
             (flow.waits, flow.probes) = (now, 0);
             (flow.duplicates, flow.counted) = (0, 0);

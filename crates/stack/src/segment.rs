@@ -37,13 +37,6 @@ impl<'a> Segment<'a> {
         })
     }
 
-    /// Returns the bytes of payload that a segment with the same options has, if the other end accepts so
-    /// many without options.
-    pub fn size(&self, accepts: u16) -> u16 {
-        let options = u16::from(self.header.header_len()).saturating_sub(20);
-        accepts.saturating_sub(options).max(1)
-    }
-
     /// Returns the ranges that the segment names.
     pub fn ranges(&self) -> Ranges {
         // Linux writes timestamps that stand alone in this way.

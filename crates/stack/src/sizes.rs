@@ -3,6 +3,7 @@
 //! A SYN says how many bytes its sender accepts in a segment. That number is kept here, since
 //! smoltcp tells a device the size of a large frame's segments with IPv4 only (0.14).
 
+use crate::options::{TIMES_LEN, times};
 use alloc::collections::BTreeMap;
 use grantway_netif::headers::{Family, Headers, Protocol, tcp_flags::SYN};
 use grantway_ports::ETHERNET_HEADER;
@@ -56,15 +57,25 @@ impl Flow {
     }
 }
 
+/// What the other end of a flow said in its SYN.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Said {
+    /// The payload bytes that it accepts in a segment without options.
+    pub size: u16,
+    /// Its time, if it says times.
+    pub time: Option<u32>,
+}
+
 /// The segment sizes of flows.
 #[derive(Debug, Default)]
 pub(crate) struct Sizes {
-    flows: BTreeMap<Flow, u16>,
+    flows: BTreeMap<Flow, Said>,
 }
 
 impl Sizes {
-    /// Learns the size from a SYN that came in. `mtu` is the vif's, in bytes of an IP packet.
-    pub fn learn(&mut self, frame: &[u8], found: &Headers, mtu: usize) {
+    /// Learns the size from a SYN that came in. `mtu` is the vif's, in bytes of an IP packet. If the SYN
+    /// says a time, all segments do, and smoltcp is to find the size that is left to it.
+    pub fn learn(&mut self, frame: &mut [u8], found: &Headers, mtu: usize) {
         let Some(option) = size_option(frame, found) else { return };
         let Some(flow) = Flow::of(frame, found, Peer::Source) else { return };
         let said = u16::from_be_bytes(option.map(|at| frame[at]));
@@ -76,18 +87,22 @@ impl Sizes {
         if self.flows.len() >= FLOWS && !self.flows.contains_key(&flow) {
             self.flows.clear();
         }
-        self.flows.insert(flow, size);
+        let options = frame.get(found.start + 20..found.header_end);
+        let time = options.and_then(times).map(|times| times.own);
+        self.flows.insert(flow, Said { size, time });
+        if time.is_some() {
+            write(frame, option, said.saturating_sub(TIMES_LEN as u16).max(1));
+        }
     }
 
-    /// Returns the payload bytes of a segment of the flow that our frame belongs to, without options:
-    /// the size that the other end said.
-    pub fn accepted(&self, frame: &[u8], found: &Headers) -> u16 {
+    /// Returns what the other end of the flow said that our frame belongs to.
+    pub fn said(&self, frame: &[u8], found: &Headers) -> Said {
         let known = Flow::of(frame, found, Peer::Destination).and_then(|f| self.flows.get(&f));
         let shortest = match found.family {
             Family::V4 => 536,
             Family::V6 => 1220,
         };
-        known.copied().unwrap_or(shortest)
+        known.copied().unwrap_or(Said { size: shortest, time: None })
     }
 }
 
@@ -115,11 +130,12 @@ fn longest(family: Family, mtu: usize) -> u16 {
     mtu.saturating_sub(headers).clamp(1, usize::from(u16::MAX)) as u16
 }
 
-/// Returns the length of the longest frame whose payload is whole segments, for a vif of this MTU.
+/// Returns the length, without options, of the longest frame whose payload is whole segments, for a vif of
+/// this MTU. Each segment says its time, as all do if both ends can.
 pub(crate) fn whole_frame(family: Family, mtu: usize) -> usize {
     let room = longest(family, FRAME - ETHERNET_HEADER);
-    let size = longest(family, mtu).min(room);
-    let payload = usize::from(size) * usize::from(room / size).min(SEGMENTS);
+    let size = usize::from(longest(family, mtu).min(room)).saturating_sub(TIMES_LEN).max(1);
+    let payload = size * ((usize::from(room) - TIMES_LEN) / size).min(SEGMENTS);
     FRAME - usize::from(room) + payload
 }
 
@@ -172,13 +188,13 @@ mod tests {
         for (ours, size) in [(1, 600), (2, 700)] {
             let mut frame = syn(9, ours, size);
             let found = begin_checksum(&mut frame).unwrap();
-            sizes.learn(&frame, &found, 1500);
+            sizes.learn(&mut frame, &found, 1500);
         }
         for (ours, size) in [(1, 600), (2, 700)] {
             let mut frame = syn(ours, 9, 0);
             let found = begin_checksum(&mut frame).unwrap();
             // The frame has options of 4 bytes.
-            assert_eq!(payload(sizes.accepted(&frame, &found), &found, 1500), size - 4);
+            assert_eq!(payload(sizes.said(&frame, &found).size, &found, 1500), size - 4);
         }
     }
 }

@@ -83,7 +83,7 @@ impl Talk {
     fn send(&mut self, frame: &[u8]) {
         let found = headers::read(frame, frame.len()).unwrap();
         let segment = Segment::read(frame, &found).unwrap();
-        self.recovery.sent(&segment, || SIZE as u16, false, self.now);
+        self.recovery.sent(&segment, || Said { size: SIZE as u16, time: None }, false, self.now);
     }
 
     fn receive(&mut self, frame: &[u8]) {

@@ -1,6 +1,8 @@
 //! Tests of two stacks on a cable of the test's own, by its own clock: the bytes that cross, and
 //! the frames that they cross in.
 
+mod third;
+
 use grantway_frontend::{BackendFeatures, Received, SendError, VifError};
 use grantway_netif::headers::{self, Protocol};
 use grantway_netif::{Checksum, GsoKind, Offload};
@@ -300,64 +302,19 @@ fn a_checksum_for_which_nobody_vouches_is_looked_at() {
     assert_eq!(give(1, Checksum::Complete), (1, 0));
 }
 
-/// Returns a segment of a third host, by the numbers and flags of its header.
-fn segment(
-    port: u16,
-    [sequence, acknowledged]: [u32; 2],
-    flags: u8,
-    options: &[u8],
-    payload: &[u8],
-) -> Frame {
-    let mut bytes = vec![0, 0x16, 0x3e, 0, 0, 1, 0, 0x16, 0x3e, 0, 0, 9, 8, 0];
-    let length = (40 + options.len() + payload.len()) as u16;
-    bytes.extend([0x45, 0]);
-    bytes.extend(length.to_be_bytes());
-    bytes.extend([0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 9, 10, 0, 0, 1]);
-    bytes.extend(port.to_be_bytes());
-    bytes.extend(PORT.to_be_bytes());
-    bytes.extend(sequence.to_be_bytes());
-    bytes.extend(acknowledged.to_be_bytes());
-    bytes.extend([(5 + options.len() as u8 / 4) << 4, flags, 0xff, 0xff, 0, 0, 0, 0]);
-    bytes.extend([options, payload].concat());
-    // smoltcp looks at the header's own checksum.
-    let sum: u32 = bytes[14..34].chunks(2).map(|b| u32::from(b[0]) << 8 | u32::from(b[1])).sum();
-    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
-    bytes[24..26].copy_from_slice(&sum.to_be_bytes());
-    Frame { bytes, offload: Offload { checksum: Checksum::Partial, gso: None } }
-}
-
-/// Returns a SYN of a third host that accepts segments of `size`.
-fn syn(port: u16, size: u16) -> Frame {
-    let [high, low] = size.to_be_bytes();
-    segment(port, [1, 0], 2, &[2, 4, high, low], &[])
-}
-
 #[test]
 fn a_burst_beyond_the_window_that_a_handshake_told_is_not_taken() {
     // The windows of SYNs are not scaled, and smoltcp scales what it remembers of them.
     for window in [60_000, 65_535, 65_536, 100_000, 131_070, 131_071, 200_000, 1 << 20] {
         let (mut one, _other, there) = cable(ALL, 256);
-        let called = one.socket(window);
-        one.get(called).listen(PORT).unwrap();
-        let back = Rc::clone(&one.device.link().unwrap().back);
-        // Our host asks for the third one's address, and knows it once it is told.
-        let mut known = vec![0, 0x16, 0x3e, 0, 0, 1, 0, 0x16, 0x3e, 0, 0, 9];
-        known.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 2, 0, 0x16, 0x3e, 0, 0, 9, 10, 0, 0, 9]);
-        known.extend([0, 0x16, 0x3e, 0, 0, 1, 10, 0, 0, 1]);
         let scaled = [2, 4, 5, 180, 1, 3, 3, 7];
-        back.borrow_mut().under_way.push_back(segment(7, [1, 0], 2, &scaled, &[]));
-        one.receive(Instant::ZERO);
-        one.send(Instant::ZERO);
-        back.borrow_mut().under_way.push_back(Frame { bytes: known, offload: Offload::default() });
-        one.receive(Instant::from_millis(1));
-        one.send(Instant::from_secs(4));
-        let answer = there.borrow().passed.iter().rfind(|frame| frame.bytes[13] == 0).cloned();
-        let answer = answer.expect("a SYN that is answered").bytes;
-        let number = u32::from_be_bytes(answer[38..42].try_into().unwrap()).wrapping_add(1);
+        let (called, number) = third::greet(&mut one, &there, window, &scaled);
+        let back = Rc::clone(&one.device.link().unwrap().back);
         // A burst comes before anything can be acknowledged.
         let payload = [7; 20_000];
         for n in 0..60 {
-            let frame = segment(7, [2 + n * payload.len() as u32, number], 16, &[], &payload);
+            let frame =
+                third::segment(7, [2 + n * payload.len() as u32, number], 16, &[], &payload);
             back.borrow_mut().under_way.push_back(frame);
         }
         for _ in 0..8 {
@@ -375,7 +332,7 @@ fn a_flood_of_connections_makes_segments_short_only_of_flows_that_sent_none_yet(
     let back = Rc::clone(&one.device.link().unwrap().back);
     for n in 0..10_000_u16 {
         for (way, host) in [(&back, &mut one), (&there, &mut other)] {
-            way.borrow_mut().under_way.push_back(syn(n, n));
+            way.borrow_mut().under_way.push_back(third::syn(n, n));
             host.receive(Instant::from_secs(1));
         }
         there.borrow_mut().under_way.clear();
