@@ -234,11 +234,11 @@ impl<L: Link> Device<L> {
                 && found.ip == ETHERNET_HEADER
                 && let Some(segment) = Segment::read(bytes, &found)
             {
-                if let Some(log) = &mut self.log {
-                    log.received(&segment, now);
-                }
                 let at = found.start + WINDOW;
                 let told = self.recovery.received(&segment, &bytes[..found.end], at, now);
+                if let Some(log) = &mut self.log {
+                    log.received(&segment, told.is_some(), now);
+                }
                 if let (Some(told), Some(field)) = (told, bytes.get_mut(at..at + 2)) {
                     field.copy_from_slice(&told.to_be_bytes());
                 }

@@ -125,15 +125,16 @@ impl FlowLog {
         self.flows.touch(now);
     }
 
-    /// Takes a segment that smoltcp is given.
-    pub fn received(&mut self, segment: &Segment<'_>, now: Instant) {
+    /// Takes a segment that smoltcp is given. Only if the segment is `taken` for one of a flow, by its
+    /// numbers, it changes the flow's state: a stranger can make others, and a path can delay them.
+    pub fn received(&mut self, segment: &Segment<'_>, taken: bool, now: Instant) {
         let ends = (segment.to, segment.from);
         if segment.header.syn() && !segment.header.ack() {
             // A flow begins with our own SYN, which answers this one.
             self.asked.truncate(ASKED - 1);
             self.asked.push_front((ends, segment.shift()));
         }
-        let Some(flow) = self.flows.get_mut(&ends) else { return };
+        let Some(flow) = self.flows.get_mut(&ends).filter(|_| taken) else { return };
         flow.moved = true;
         flow.receive(segment, now);
         self.flows.touch(now);

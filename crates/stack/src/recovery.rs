@@ -244,8 +244,8 @@ impl Flow {
         Some(answered)
     }
 
-    /// Returns true if smoltcp may take a segment of the other end for one of this flow. It takes none
-    /// whose numbers are beside its window, or that acknowledges what was never sent, or less than an
+    /// Returns true if smoltcp may take a segment of the other end for one of this flow. It takes no SYN
+    /// once it knows the other end's number, and none whose numbers are beside its window, or that acknowledges what was never sent, or less than an
     /// earlier one (RFC 9293, 3.10.7.4). A stranger can make such ones, and a path can delay them.
     fn may_take(&self, segment: &Segment<'_>) -> bool {
         let header = &segment.header;
@@ -257,7 +257,8 @@ impl Flow {
         };
         let start = segment.number.wrapping_sub(expects);
         let end = start.wrapping_add(segment.takes);
-        (start <= self.room || (1..=self.room).contains(&end))
+        !header.syn()
+            && (start <= self.room || (1..=self.room).contains(&end))
             && (header.rst() || (header.ack() && acknowledged <= under_way))
     }
 

@@ -1,6 +1,7 @@
 //! Segments of a third host, made by hand, and what a host answers.
 
 use super::*;
+use grantway_stack::FlowState;
 
 /// Port of the third host's flow.
 const OWN: u16 = 7;
@@ -143,4 +144,114 @@ fn an_acknowledgement_names_what_came_behind_a_hole_and_what_came_twice_and_answ
             assert_eq!(last[58..66], [5001_u32, 27].map(u32::to_be_bytes).concat());
         }
     }
+}
+
+/// A host that the third one called, whose flow is logged, and which has sent it 20 segments of 1,000 bytes.
+struct Sender {
+    one: Host,
+    there: Rc<RefCell<Way>>,
+    /// The first number of the host's data.
+    number: u32,
+    state: Option<FlowState>,
+}
+
+impl Sender {
+    fn new() -> Self {
+        let (mut one, _other, there) = cable(ALL, 256);
+        one.congestion = CongestionControl::None;
+        one.device.log_flows(true);
+        let options = [2, 4, 3, 232, 1, 3, 3, 2];
+        let (called, number) = greet(&mut one, &there, 60_000, &options);
+        let mut sender = Self { one, there, number, state: None };
+        sender.give(segment(OWN, [2, number], 16, &[], &[]));
+        assert_eq!(sender.one.get(called).send_slice(&[7; 20_000]), Ok(20_000));
+        sender.one.send(Instant::from_secs(6));
+        sender.give(segment(OWN, [2, number + 1000], 16, &[], &[]));
+        sender
+    }
+
+    /// Gives the host a frame. Returns the state of its flow, if the log has a new one.
+    fn give(&mut self, frame: Frame) -> Option<FlowState> {
+        let back = Rc::clone(&self.one.device.link().unwrap().back);
+        back.borrow_mut().under_way.push_back(frame);
+        self.one.receive(Instant::from_secs(6));
+        let mut moved = None;
+        self.one.device.flow_states(|_| None, &mut |state| moved = Some(*state));
+        self.state = moved.or(self.state);
+        moved
+    }
+
+    /// Returns an acknowledgement of so many bytes.
+    fn ack(&self, bytes: u32) -> Frame {
+        segment(OWN, [2, self.number + bytes], 16, &[], &[])
+    }
+
+    /// Returns the payload that the host has sent.
+    fn sent(&self) -> usize {
+        segments(&self.there).iter().map(|(payload, _)| payload).sum()
+    }
+}
+
+#[test]
+fn forged_segments_change_nothing_that_the_log_says_of_a_flow() {
+    let mut sender = Sender::new();
+    let number = sender.number;
+    let state = sender.state.unwrap();
+    assert_eq!((state.sent, state.acked, state.window), (20_000, 1000, 4 * 65_535));
+    let shifted = [2, 4, 3, 232, 1, 3, 3, 14];
+    let forged = [
+        // What was never sent, and less than was acknowledged.
+        segment(OWN, [2, number + 20_001], 16, &[], &[]),
+        segment(OWN, [2, number.wrapping_sub(1 << 30)], 16, &[], &[]),
+        segment(OWN, [2, number + 999], 16, &[], &[]),
+        // Numbers beside the window, with data and without.
+        segment(OWN, [1, number + 2000], 16, &[], &[]),
+        segment(OWN, [1 << 30, number + 2000], 16, &[], &[]),
+        segment(OWN, [1 << 30, number + 2000], 16, &[], &[9; 100]),
+        // No acknowledgement, and SYNs that tell another shift.
+        segment(OWN, [2, number + 2000], 0, &[], &[]),
+        segment(OWN, [2, number + 2000], 18, &shifted, &[]),
+        segment(OWN, [70, 0], 2, &shifted, &[]),
+    ];
+    for (n, frame) in forged.into_iter().enumerate() {
+        // An answer may tell what was known.
+        assert_eq!(sender.give(frame).unwrap_or(state), state, "{n}");
+    }
+    let frame = sender.ack(3000);
+    let after = sender.give(frame).unwrap();
+    assert_eq!(after, FlowState { acked: 3000, in_flight: 17_000, rtt: after.rtt, ..state });
+}
+
+#[test]
+fn the_padding_of_a_short_frame_is_no_data_and_a_tagged_frame_is_no_segment() {
+    let mut sender = Sender::new();
+    let sent = sender.sent();
+    for step in 0..3 {
+        let mut frame = sender.ack(1000);
+        let mut tagged = frame.clone();
+        tagged.bytes.splice(12..12, [0x81, 0, 0, 5]);
+        // smoltcp reads no tags.
+        let before = sender.one.device.due();
+        sender.give(tagged);
+        assert_eq!((sender.sent(), sender.one.device.due()), (sent, before));
+        // Ethernet's shortest frame, behind whose packet anything may lie.
+        frame.bytes.resize(60, 0xff);
+        let state = sender.give(frame);
+        sender.one.send(Instant::from_secs(6));
+        // Nor does anything count what is tagged.
+        let state = state.unwrap();
+        assert_eq!((state.duplicate_acks, state.window), (step + 1, 4 * 65_535));
+    }
+    // The third one that repeats another has the first segment sent again.
+    assert_eq!(sender.sent(), sent + 1000);
+    // Padded ones are repeated without their padding, for want of an answer.
+    let mut frame = sender.ack(2000);
+    frame.bytes.resize(60, 0xff);
+    let state = sender.give(frame).unwrap();
+    assert_eq!((state.acked, state.fast, state.again), (2000, 1, 1));
+    let later = Instant::from_secs(60);
+    assert!(sender.one.device.due().is_some_and(|due| due < later));
+    sender.one.receive(later);
+    sender.one.send(later);
+    assert_eq!(sender.sent(), sent + 2000);
 }
