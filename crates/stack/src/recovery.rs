@@ -496,6 +496,9 @@ impl Recovery {
             if !flow.again {
                 flow.missed(ranges.selected(flow.first, flow.next), now);
             }
+        } else {
+            // smoltcp takes it for news, and counts anew.
+            flow.counted = 0;
         }
         flow.told = told;
         self.due = self.due.into_iter().chain(flow.due()).min();

@@ -172,6 +172,24 @@ fn the_third_selective_acknowledgement_names_a_loss_whatever_its_window() {
 }
 
 #[test]
+fn data_of_the_other_end_has_smoltcp_count_anew() {
+    let mut talk = Talk::new();
+    talk.data(10);
+    talk.ack(2, 500, false);
+    for n in 0..3 {
+        talk.ack(2, 500, true);
+        // smoltcp takes what has data, or another window, for news.
+        let window = 500 + u16::from(n == 1);
+        let len = if n == 1 { 0 } else { 7 };
+        talk.receive(&frame(9, true, ACK, [1, 1 + 2 * SIZE], window, len, 0));
+        talk.receive(&frame(9, true, ACK, [1, 1 + 2 * SIZE], 500, len, 0));
+    }
+    talk.ack(2, 500, true);
+    talk.wait(10);
+    assert_eq!(talk.found(), Some((2, false)));
+}
+
+#[test]
 fn one_acknowledgement_names_a_loss_if_it_has_more_than_two_segments_behind_it_or_all() {
     // So many segments lie behind the first one, and came.
     for (sent, behind, expected) in
