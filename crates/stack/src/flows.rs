@@ -5,45 +5,46 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use smoltcp::time::Instant;
 
-/// Most flows of a table. If one more begins, the flow that was quiet for longest is forgotten.
-pub(crate) const FLOWS: usize = 256;
-
 #[derive(Debug)]
 struct Entry<V> {
     ends: Ends,
     /// Time of the last segment.
     last: Instant,
+    /// True if both ends have ended the flow.
+    over: bool,
     value: V,
 }
 
-/// Values by flow. Segments of a flow come in bursts, so the last flow is found without a search.
+/// Values of up to `MOST` flows. If one more begins, one that is over is forgotten, or if there is none the
+/// one that was quiet for longest. Segments of a flow come in bursts, so the last flow is found without a
+/// search.
 #[derive(Debug)]
-pub(crate) struct Flows<V> {
+pub(crate) struct Flows<V, const MOST: usize> {
     places: BTreeMap<Ends, usize>,
     entries: Vec<Entry<V>>,
     /// Place of the flow that was found last.
     recent: usize,
 }
 
-impl<V> Default for Flows<V> {
+impl<V, const MOST: usize> Default for Flows<V, MOST> {
     fn default() -> Self {
         Self { places: BTreeMap::new(), entries: Vec::new(), recent: 0 }
     }
 }
 
-impl<V> Flows<V> {
+impl<V, const MOST: usize> Flows<V, MOST> {
     /// Begins a flow, in place of an earlier one between the same ends.
     pub fn insert(&mut self, ends: Ends, value: V, now: Instant) {
         self.remove(&ends);
-        if self.entries.len() >= FLOWS
-            && let Some(quiet) =
-                self.entries.iter().min_by_key(|entry| entry.last).map(|entry| entry.ends)
-        {
-            self.remove(&quiet);
+        if self.entries.len() >= MOST {
+            let least = self.entries.iter().min_by_key(|entry| (!entry.over, entry.last));
+            if let Some(ends) = least.map(|entry| entry.ends) {
+                self.remove(&ends);
+            }
         }
         self.recent = self.entries.len();
         self.places.insert(ends, self.recent);
-        self.entries.push(Entry { ends, last: now, value });
+        self.entries.push(Entry { ends, last: now, over: false, value });
     }
 
     /// Forgets a flow.
@@ -75,6 +76,13 @@ impl<V> Flows<V> {
         }
     }
 
+    /// Notes that the flow that was found last is over.
+    pub fn end(&mut self) {
+        if let Some(entry) = self.entries.get_mut(self.recent) {
+            entry.over = true;
+        }
+    }
+
     /// Returns the values.
     pub fn values(&self) -> impl Iterator<Item = &V> {
         self.entries.iter().map(|entry| &entry.value)
@@ -98,7 +106,7 @@ mod tests {
 
     #[test]
     fn each_flow_has_its_own_value_also_after_others_went() {
-        let mut flows = Flows::default();
+        let mut flows = Flows::<u16, 16>::default();
         for port in 0..10_u16 {
             flows.insert(ends(port), port, Instant::ZERO);
         }
@@ -113,19 +121,24 @@ mod tests {
     }
 
     #[test]
-    fn the_flow_that_was_quiet_for_longest_makes_room() {
-        let mut flows = Flows::default();
-        for port in 0..FLOWS as u16 {
+    fn a_flow_that_is_over_makes_room_or_else_the_one_that_was_quiet_for_longest() {
+        const MOST: usize = 300;
+        let mut flows = Flows::<u16, MOST>::default();
+        for port in 0..MOST as u16 {
             flows.insert(ends(port), port, Instant::from_millis(i64::from(port)));
         }
         assert!(flows.get_mut(&ends(0)).is_some());
         flows.touch(Instant::from_secs(1));
         flows.insert(ends(9999), 9999, Instant::from_secs(1));
         assert!(flows.contains(&ends(0)) && !flows.contains(&ends(1)));
-        assert_eq!(flows.values().count(), FLOWS);
+        assert_eq!(flows.values().count(), MOST);
+        assert!(flows.get_mut(&ends(200)).is_some());
+        flows.end();
+        flows.insert(ends(9998), 9998, Instant::from_secs(1));
+        assert!(flows.contains(&ends(2)) && !flows.contains(&ends(200)));
         // The same ends take the place of their earlier flow.
         flows.insert(ends(0), 7, Instant::from_secs(2));
         assert_eq!(flows.get_mut(&ends(0)), Some(&mut 7));
-        assert_eq!(flows.values().count(), FLOWS);
+        assert_eq!(flows.values().count(), MOST);
     }
 }

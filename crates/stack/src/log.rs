@@ -10,6 +10,9 @@ use alloc::collections::VecDeque;
 use smoltcp::time::{Duration, Instant};
 use smoltcp::wire::IpEndpoint;
 
+/// Most flows whose state is kept. If one more begins, the flow that was quiet for longest is
+/// forgotten.
+const FLOWS: usize = 256;
 /// Connections that peers asked for, of which the shift of the window is kept until the answer.
 const ASKED: usize = 64;
 /// Least time after which smoltcp sends a segment again for want of an answer.
@@ -102,7 +105,7 @@ struct Flow {
 /// The states of flows.
 #[derive(Debug, Default)]
 pub(crate) struct FlowLog {
-    flows: Flows<Flow>,
+    flows: Flows<Flow, FLOWS>,
     /// The last connections that peers asked for, the newest first: their ends, and the shift of the
     /// peer's window.
     asked: VecDeque<(Ends, u8)>,

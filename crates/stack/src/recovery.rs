@@ -38,6 +38,8 @@ use crate::sizes::Said;
 use alloc::vec::Vec;
 use smoltcp::time::{Duration, Instant};
 
+/// Most flows that are followed. Segments of further ones say no times, which some hosts then drop.
+const FLOWS: usize = 1024;
 /// Acknowledgements that repeat an earlier one, after which smoltcp sends a segment again.
 pub(crate) const DUPLICATES: u32 = 3;
 /// Repetitions of an acknowledgement: one with another window, one with its own again, and those that
@@ -75,8 +77,9 @@ struct Flow {
     /// Acknowledgements in a row that repeat an earlier one, and how many of them smoltcp counts.
     duplicates: u32,
     counted: u32,
-    /// True if the last number is that of a FIN.
+    /// True if the last number is that of a FIN, and if the other end sent one.
     fin: bool,
+    ended: bool,
     /// The number behind all that was under way when a loss was found.
     recover: Option<u32>,
     /// Lost segments that were named since then.
@@ -114,7 +117,7 @@ struct Flow {
 /// Flows whose losses are looked for.
 #[derive(Debug, Default)]
 pub(crate) struct Recovery {
-    flows: Flows<Flow>,
+    flows: Flows<Flow, FLOWS>,
     /// Time before which no flow has waited for long enough.
     due: Option<Instant>,
 }
@@ -183,6 +186,7 @@ impl Flow {
             duplicates: 0,
             counted: 0,
             fin: false,
+            ended: false,
             recover: None,
             named: 0,
             overtaken: false,
@@ -501,8 +505,13 @@ impl Recovery {
             flow.counted = 0;
         }
         flow.told = told;
+        flow.ended |= header.fin();
+        let over = flow.ended && flow.fin && flow.first == flow.next;
         self.due = self.due.into_iter().chain(flow.due()).min();
         self.flows.touch(now);
+        if over {
+            self.flows.end();
+        }
         Some(told)
     }
 
