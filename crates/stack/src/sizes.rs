@@ -76,8 +76,15 @@ impl Sizes {
     /// Learns the size from a SYN that came in. `mtu` is the vif's, in bytes of an IP packet. If the SYN
     /// says a time, all segments do, and smoltcp is to find the size that is left to it.
     pub fn learn(&mut self, frame: &mut [u8], found: &Headers, mtu: usize) {
-        let Some(option) = size_option(frame, found) else { return };
+        if !is_syn(frame, found) {
+            return;
+        }
         let Some(flow) = Flow::of(frame, found, Peer::Source) else { return };
+        let Some(option) = size_option(frame, found) else {
+            // An earlier connection between the same ports may have said one.
+            self.flows.remove(&flow);
+            return;
+        };
         let said = u16::from_be_bytes(option.map(|at| frame[at]));
         // A size of 0 is no size.
         if said == 0 {
@@ -116,7 +123,9 @@ pub(crate) fn payload(accepted: u16, found: &Headers, mtu: usize) -> u16 {
 
 /// Makes a SYN of ours say the size that the vif accepts, in place of smoltcp's.
 pub(crate) fn tell(frame: &mut [u8], found: &Headers, mtu: usize) {
-    if let Some(option) = size_option(frame, found) {
+    if is_syn(frame, found)
+        && let Some(option) = size_option(frame, found)
+    {
         write(frame, option, longest(found.family, mtu));
     }
 }
@@ -139,11 +148,13 @@ pub(crate) fn whole_frame(family: Family, mtu: usize) -> usize {
     FRAME - usize::from(room) + payload
 }
 
+fn is_syn(frame: &[u8], found: &Headers) -> bool {
+    found.protocol == Protocol::Tcp
+        && frame.get(found.start + 13).is_some_and(|flags| flags & SYN != 0)
+}
+
 /// Returns the offsets of the two bytes of a SYN's segment size option.
 fn size_option(frame: &[u8], found: &Headers) -> Option<[usize; 2]> {
-    if found.protocol != Protocol::Tcp || frame.get(found.start + 13)? & SYN == 0 {
-        return None;
-    }
     let mut at = found.start + 20;
     while at < found.header_end {
         match (*frame.get(at)?, frame.get(at + 1)) {
@@ -180,6 +191,19 @@ mod tests {
         frame.extend([0x60, SYN, 0xff, 0xff, 0, 0, 0, 0, OPTION_SIZE, 4]);
         frame.extend(size.to_be_bytes());
         frame
+    }
+
+    #[test]
+    fn a_syn_without_a_size_takes_back_what_an_earlier_one_said() {
+        let mut sizes = Sizes::default();
+        let mut frame = syn(9, 1, 600);
+        let found = begin_checksum(&mut frame).unwrap();
+        sizes.learn(&mut frame, &found, 1500);
+        frame[54..58].fill(OPTION_NOTHING);
+        sizes.learn(&mut frame, &found, 1500);
+        let mut frame = syn(1, 9, 0);
+        let found = begin_checksum(&mut frame).unwrap();
+        assert_eq!(sizes.said(&frame, &found).size, 536);
     }
 
     #[test]
