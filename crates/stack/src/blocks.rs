@@ -1,4 +1,4 @@
-//! What an acknowledgement names: data that came behind a hole, and data that came twice.
+//! Contents of acknowledgements: data that came behind a hole, and data that came twice.
 //!
 //! smoltcp (0.14) names the range that has the last segment, and never what came twice. Without that the
 //! sender cannot know that it sent in vain (RFC 2883), and a range that was named in one acknowledgement
@@ -41,7 +41,7 @@ impl FromIterator<Range> for Named {
     }
 }
 
-/// What came of a flow, as far as acknowledgements name it.
+/// Data that came of a flow, as far as acknowledgements name it.
 #[derive(Debug, Default)]
 pub(crate) struct Blocks {
     /// Ranges behind a hole, without overlaps. The one that was named last is the first.

@@ -23,14 +23,14 @@ const HEADER: usize = 20;
 /// Most bytes of options.
 pub(crate) const OPTIONS_MAX: usize = 40;
 
-/// What a segment says of times (RFC 7323): its own, and the one that it answers.
+/// Times of a segment (RFC 7323): its own, and the one that it answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Times {
     pub own: u32,
     pub answered: u32,
 }
 
-/// What a segment is to say beyond what smoltcp has it say.
+/// Options of a segment beyond those that smoltcp gives it.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Additions {
     pub times: Option<Times>,

@@ -361,13 +361,13 @@ fn stamp(time: Instant) -> u32 {
     time.total_millis() as u32
 }
 
-/// What is known of a segment that is sent.
+/// Facts about a segment that is sent.
 #[derive(Debug, Default)]
 pub(crate) struct Sent {
     /// Bytes that the other end accepts in a segment, without options, if the flow is known and the
     /// segment has payload.
     pub accepts: Option<u16>,
-    /// What the segment is to say.
+    /// Options that the segment is to have.
     pub additions: Additions,
 }
 

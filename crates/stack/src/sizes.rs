@@ -57,7 +57,7 @@ impl Flow {
     }
 }
 
-/// What the other end of a flow said in its SYN.
+/// Options of a SYN of the other end of a flow.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Said {
     /// The payload bytes that it accepts in a segment without options.

@@ -112,7 +112,7 @@ impl Taker {
     }
 }
 
-/// What lets segments be overtaken.
+/// A relay that lets segments be overtaken.
 #[derive(Default)]
 struct Relay {
     /// The segment that is held, and its number.
