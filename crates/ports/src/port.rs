@@ -76,6 +76,8 @@ pub struct PortCaps {
     /// True if [`Port::send_split`] and [`Port::recv_split`] have the pages of a frame read and
     /// written where they lie, without a copy of the port's own.
     pub in_place: bool,
+    /// True if the port may be full ([`Port::is_full`]).
+    pub fills: bool,
     /// True if the vif belongs to the backend's own bridge. Its frames go from guest to
     /// guest; nothing is sent to the port.
     pub bridged: bool,
@@ -90,6 +92,7 @@ impl Default for PortCaps {
             wants_merged_udp: false,
             short: false,
             in_place: false,
+            fills: false,
             bridged: false,
         }
     }
@@ -197,6 +200,17 @@ pub trait Port: PortControl + Any + Send {
         Ok(())
     }
 
+    /// Returns true if the port might refuse frames of a turn as [`SendError::Busy`]: 256 pages of
+    /// them, or the segments of these. A caller that can leave frames with their sender waits until
+    /// [`Port::descriptor`] is readable. It asks for [`Port::readiness`] first, and then once more
+    /// for this. The default is a port that takes frames as they come ([`PortCaps::fills`]).
+    ///
+    /// # Errors
+    /// The port is of no more use.
+    fn is_full(&mut self) -> Result<bool, PortError> {
+        Ok(false)
+    }
+
     /// Receives one frame into `buf`. Returns `Ok(None)` if there is none now.
     ///
     /// `buf` holds [`RECV_BUFFER`] bytes. A frame that does not fit, or whose unfinished
@@ -267,7 +281,8 @@ pub trait Port: PortControl + Any + Send {
         self.recv_burst(arena, frames)
     }
 
-    /// Returns the event that says that [`Port::recv`] has a frame.
+    /// Returns the event that says that [`Port::recv`] has a frame. A caller that is about to wait
+    /// asks each time, after [`Port::recv`] had none: only then may the port ask for the event.
     fn readiness(&self) -> Readiness<'_>;
 
     /// Returns the descriptor of [`Readiness::Readable`], also while frames wait in the port and

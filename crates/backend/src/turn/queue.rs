@@ -126,6 +126,10 @@ pub(crate) struct Queue {
     merges: bool,
     /// True if no packet of the guest goes on with a blank checksum.
     completes: bool,
+    /// True if the port may be full.
+    fills: bool,
+    /// True if the port had no room for a turn when the queue was armed.
+    is_blocked: bool,
     counts: QueueCounts,
 }
 
@@ -146,6 +150,7 @@ impl Queue {
                 let journal = journal.map(Journal::new);
                 let stretches = map.map(Stretches::new);
                 let merges = port.caps().wants_merged;
+                let fills = port.caps().fills;
                 let in_place = port.caps().in_place && buffers.keeps_pages();
                 let in_place = in_place.then(Pause::default);
                 Ok(Self {
@@ -161,6 +166,8 @@ impl Queue {
                     in_place,
                     merges,
                     completes,
+                    fills,
+                    is_blocked: false,
                     counts: QueueCounts::default(),
                 })
             }
@@ -253,6 +260,9 @@ impl Queue {
         merger: Option<&mut Merger>,
         events: &mut dyn EventChannels,
     ) -> Result<Turn, VifError> {
+        if self.fills && self.is_full(events)? {
+            return self.after_transmit(Moved::default(), scratch, rules.as_mut(), events);
+        }
         let (port, buffers, shared) = (self.port.as_mut(), &mut self.buffers, &self.shared);
         let out = match &mut self.stretches {
             // A vif whose packets are completed has nothing mapped for its port.
@@ -283,6 +293,17 @@ impl Queue {
             }
         };
         self.after_transmit(out, scratch, rules.as_mut(), events)
+    }
+
+    /// Returns true if the port might not take a turn's packets, which then stay on the guest's
+    /// ring.
+    #[cold]
+    fn is_full(&mut self, events: &mut dyn EventChannels) -> Result<bool, VifError> {
+        let is_full = self.port.is_full()?;
+        if is_full {
+            self.settle(events)?;
+        }
+        Ok(is_full)
     }
 
     /// Moves at most a burst from the guest to a sink that is not the queue's own: what has
@@ -470,14 +491,17 @@ impl Queue {
     /// Asks for signals for all work that may come. Returns true if there is work already.
     pub(crate) fn arm(&mut self) -> Result<bool, VifError> {
         self.pause();
-        let transmit = self.transmit.arm()?;
-        let receive = self.receive.arm(self.port.readiness().is_now())?;
+        let is_ready = self.port.readiness().is_now();
+        // A port that is full wakes the worker when it has room, whatever the guest does.
+        self.is_blocked = self.fills && self.port.is_full()?;
+        let transmit = !self.is_blocked && self.transmit.arm()?;
+        let receive = self.receive.arm(is_ready)?;
         Ok(transmit || receive || self.receive.is_passed_to())
     }
 
     /// The port's descriptor, where it has one.
     pub(crate) fn port_descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.port.readiness().descriptor()
+        self.port.descriptor()
     }
 
     /// Reports the queue's state. `number` and `worker` go into the report.
@@ -495,7 +519,7 @@ impl Queue {
 
     /// Returns true if the port's descriptor shall wake the worker.
     pub(crate) fn wants_frames(&self) -> bool {
-        self.receive.wants_frames()
+        self.is_blocked || self.receive.wants_frames()
     }
 
     /// The ports of its event channels; both the same where they are not

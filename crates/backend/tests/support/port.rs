@@ -64,6 +64,8 @@ pub struct Inner {
     pub link: Option<bool>,
     /// Whether it takes no frame now.
     pub busy: bool,
+    /// Whether it has no room for a turn.
+    pub full: bool,
     /// Whether what is behind was deleted: then the port is of no more use.
     pub deleted: bool,
     /// Whether it wants segments merged.
@@ -142,6 +144,17 @@ impl Behind {
             let under_way = (flow.to_guest.made() + flow.credits).saturating_sub(settled);
             flow.credits += frames.min(UNDER_WAY.saturating_sub(under_way));
         }
+        self.ring();
+    }
+
+    /// Has the port say that it has no room for a turn.
+    pub fn fill(&self) {
+        self.look().full = true;
+    }
+
+    /// Gives the port room again, of which its descriptor tells.
+    pub fn drain(&self) {
+        self.look().full = false;
         self.ring();
     }
 
@@ -320,6 +333,10 @@ impl Port for TestPort {
         self.takes(frame.gather(room).expect("room for the frame"), offload)
     }
 
+    fn is_full(&mut self) -> Result<bool, PortError> {
+        Ok(self.behind.look().full)
+    }
+
     fn recv(&mut self, buf: &mut [u8]) -> Result<Option<FrameMeta>, PortError> {
         assert!(buf.len() >= RECV_BUFFER, "a buffer of {} bytes", buf.len());
         self.behind.call(Call::Recv);
@@ -376,6 +393,7 @@ impl Port for TestPort {
             wants_merged_udp: inner.merges_udp,
             short,
             in_place: true,
+            fills: true,
             bridged: false,
         }
     }

@@ -11,6 +11,7 @@ mod driver;
 mod events;
 mod first_slot;
 mod frontends;
+mod full_port;
 mod grants;
 mod hash;
 mod headroom;
