@@ -8,6 +8,7 @@
 //! | port | sends to | receives from |
 //! |---|---|---|
 //! | [`Tap`] | the host's network stack | the host's network stack |
+//! | [`VhostTap`] | the same, by a thread of the kernel | the same |
 //! | [`Packet`] | the wire behind an interface | that wire |
 //! | [`PcapPort`] | a capture file | a capture file |
 //! | [`Null`] | nowhere, counted | nothing |
@@ -16,8 +17,9 @@
 //! | [`CheckPort`] | a [`Checker`] of numbered test frames | nothing |
 //! | [`Member`] | other vifs, through the backend's own bridge | other vifs, through that bridge |
 //!
-//! [`PortSpec`] is the name of a port on a command line. `unsafe` lives only in `tap/sys.rs` and
-//! `packet/sys.rs`, which have the system calls that no crate wraps.
+//! [`PortSpec`] is the name of a port on a command line. `unsafe` lives only in `tap/sys.rs`,
+//! `packet/sys.rs` and `vhost/sys.rs`, which have the system calls that no crate wraps, and the memory
+//! that a thread of the kernel uses, too.
 //!
 //! Without the feature `std` there is what needs no operating system: [`finish`], and the numbered
 //! frames of the generator and the checker ([`TestFrames`], [`Checker`]).
@@ -61,6 +63,8 @@ mod testframe;
 #[cfg(feature = "std")]
 mod timing;
 #[cfg(feature = "std")]
+pub mod vhost;
+#[cfg(feature = "std")]
 mod vnet;
 
 pub use address::{parse_address, presence_frame};
@@ -98,3 +102,5 @@ pub use split::{FRAME_PAGES, SplitFrame, SplitMeta, SplitRoom};
 #[cfg(feature = "std")]
 pub use tap::{Tap, TapConfig, TapError, claims_folder};
 pub use testframe::{MAGIC, TAG_LEN, TaggedAt, UDP_HEADERS};
+#[cfg(feature = "std")]
+pub use vhost::{VhostError, VhostTap};

@@ -15,9 +15,10 @@ use crate::{
     pcap::{CaptureFormat, PcapPort},
     port::{Port, PortError},
     tap::{Tap, TapConfig, TapError, check_name},
+    vhost::VhostTap,
 };
 
-const SYNTAX: &str = "tap[:NAME], packet:NAME, bridge, null, echo, check[:from=MAC], \
+const SYNTAX: &str = "tap[:NAME], vhost[:NAME], packet:NAME, bridge, null, echo, check[:from=MAC], \
      generator[:size=N,rate=N,burst=N,flows=N,count=N,window=N,timed=N,to=MAC,from=MAC], \
      pcap:in=FILE and/or out=FILE";
 
@@ -35,6 +36,11 @@ const SYNTAX: &str = "tap[:NAME], packet:NAME, bridge, null, echo, check[:from=M
 pub enum PortSpec {
     /// `tap` or `tap:NAME`.
     Tap {
+        /// Name of the interface; `None` lets the kernel choose.
+        name: Option<String>,
+    },
+    /// `vhost` or `vhost:NAME`: a TAP whose frames a thread of the kernel moves.
+    Vhost {
         /// Name of the interface; `None` lets the kernel choose.
         name: Option<String>,
     },
@@ -162,10 +168,8 @@ impl PortSpec {
     /// The TAP or the file cannot be opened; each error names its remedy.
     pub fn open(&self) -> Result<Box<dyn Port>, PortError> {
         Ok(match self {
-            PortSpec::Tap { name } => {
-                let config = TapConfig { name: name.clone(), up: true, ..TapConfig::default() };
-                Box::new(Tap::open(&config)?)
-            }
+            PortSpec::Tap { name } => Box::new(tap(name)?),
+            PortSpec::Vhost { name } => Box::new(VhostTap::start(tap(name)?)?),
             // A caller that wants to find the interface again opens the port itself.
             PortSpec::Packet { name } => Box::new(Packet::open(name)?.0),
             PortSpec::Bridge => Box::new(Member::new()),
@@ -201,11 +205,10 @@ impl FromStr for PortSpec {
             Some((kind, rest)) => (kind, Some(rest)),
             None => (text, None),
         };
+        let name = || Ok(rest.map(check_name).transpose()?.map(str::to_owned));
         match kind {
-            "tap" => {
-                let name = rest.map(check_name).transpose()?.map(str::to_owned);
-                Ok(PortSpec::Tap { name })
-            }
+            "tap" => name().map(|name| PortSpec::Tap { name }),
+            "vhost" => name().map(|name| PortSpec::Vhost { name }),
             "packet" => {
                 let name = check_name(rest.ok_or(SpecError::NoInterface)?)?.to_owned();
                 Ok(PortSpec::Packet { name })
@@ -226,6 +229,8 @@ impl fmt::Display for PortSpec {
         match self {
             PortSpec::Tap { name: None } => f.write_str("tap"),
             PortSpec::Tap { name: Some(name) } => write!(f, "tap:{name}"),
+            PortSpec::Vhost { name: None } => f.write_str("vhost"),
+            PortSpec::Vhost { name: Some(name) } => write!(f, "vhost:{name}"),
             PortSpec::Packet { name } => write!(f, "packet:{name}"),
             PortSpec::Bridge => f.write_str("bridge"),
             PortSpec::Null => f.write_str("null"),
@@ -262,6 +267,10 @@ impl fmt::Display for PortSpec {
             }
         }
     }
+}
+
+fn tap(name: &Option<String>) -> Result<Tap, TapError> {
+    Tap::open(&TapConfig { name: name.clone(), up: true, ..TapConfig::default() })
 }
 
 fn bare(kind: &'static str, rest: Option<&str>) -> Result<(), SpecError> {

@@ -38,7 +38,8 @@ use crate::split::{SplitFrame, SplitMeta, SplitRoom};
 use crate::vnet::VnetHeader;
 use claim::Claim;
 pub use claim::folder as claims_folder;
-use io::{Joined, judge};
+use io::Joined;
+pub(crate) use io::judge;
 
 /// Most frames that one [`Port::recv`] drops before it says that there is none.
 const RECV_ATTEMPTS: usize = 64;
@@ -83,6 +84,8 @@ pub struct Tap {
     multi_queue: bool,
     /// Proof that no other program has the TAP, shared by its queues; none with one queue.
     claim: Option<Arc<Claim>>,
+    /// Bytes of the header in front of each frame, which is the same for all queues.
+    header: usize,
     offloads: TapOffloads,
     /// True if the kernel has segmentation of UDP.
     uso: bool,
@@ -103,9 +106,10 @@ impl Tap {
             Some(name) => check_name(name)?,
             None => "tap%d",
         };
-        let mut tap = match Self::attach(wanted, config.multi_queue) {
+        let attach = |multi_queue| Self::attach(wanted, multi_queue, VnetHeader::LEN);
+        let mut tap = match attach(config.multi_queue) {
             // The interface exists, and is of the other kind.
-            Err(TapError::NotATap { .. }) => Self::attach(wanted, !config.multi_queue),
+            Err(TapError::NotATap { .. }) => attach(!config.multi_queue),
             attached => attached,
         }?;
         if tap.multi_queue {
@@ -139,28 +143,56 @@ impl Tap {
         claim.ok_or_else(|| TapError::InUse { name: self.name.clone() })
     }
 
-    /// Opens a queue of the interface, which is created if it does not exist.
-    fn attach(wanted: &str, multi_queue: bool) -> Result<Tap, TapError> {
+    /// Opens a queue of the interface, which is created if it does not exist. Each frame crosses
+    /// with `header` bytes in front.
+    fn attach(wanted: &str, multi_queue: bool, header: usize) -> Result<Tap, TapError> {
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let fd = rustix::fs::open("/dev/net/tun", flags, Mode::empty())
             .map_err(|e| error::opening(wanted, e))?;
         let name = sys::attach(fd.as_fd(), wanted, multi_queue)
             .map_err(|e| error::attaching(wanted, e))?;
         let control = link::control_socket().map_err(|e| TapError::system(&name, "socket", e))?;
-        let tap = Tap {
+        let mut tap = Tap {
             fd,
             control,
             name,
             multi_queue,
             claim: None,
+            header,
             offloads: TapOffloads::NONE,
             uso: false,
             joined: Joined::new(),
             counters: Counters::default(),
         };
-        tap.call("TUNSETVNETHDRSZ", |fd| sys::set_header_size(fd, VnetHeader::LEN as i32))?;
+        tap.set_header(header)?;
         tap.call("TUNSETVNETLE", |fd| sys::set_little_endian(fd, true))?;
         Ok(tap)
+    }
+
+    /// Sets the bytes in front of each frame, for all queues: a header of [`VnetHeader::LEN`], and
+    /// bytes that mean nothing to a TAP. This end reads and writes frames with the header alone.
+    pub(crate) fn set_header(&mut self, len: usize) -> Result<(), TapError> {
+        self.header = len;
+        // A few bytes.
+        self.call("TUNSETVNETHDRSZ", |fd| sys::set_header_size(fd, len as i32))
+    }
+
+    /// Returns the descriptor of this queue.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Opens one more queue, with the settings of this one.
+    pub(crate) fn queue(&mut self) -> Result<Tap, PortError> {
+        if !self.multi_queue {
+            return Err(PortError::NoMoreQueues { port: self.name.clone() });
+        }
+        let (offloads, header) = (self.offloads, self.header);
+        let mut queue = Self::attach(self.current_name()?, true, header)?;
+        queue.claim.clone_from(&self.claim);
+        queue.uso = self.uso;
+        queue.change_offloads(offloads)?;
+        Ok(queue)
     }
 
     /// Returns the current name of the interface of this index, in the caller's network namespace.
@@ -424,15 +456,7 @@ impl PortControl for Tap {
     }
 
     fn another_queue(&mut self) -> Result<Box<dyn Port>, PortError> {
-        if !self.multi_queue {
-            return Err(PortError::NoMoreQueues { port: self.name.clone() });
-        }
-        let offloads = self.offloads;
-        let mut queue = Self::attach(self.current_name()?, true)?;
-        queue.claim.clone_from(&self.claim);
-        queue.uso = self.uso;
-        queue.change_offloads(offloads)?;
-        Ok(Box::new(queue))
+        Ok(Box::new(self.queue()?))
     }
 }
 

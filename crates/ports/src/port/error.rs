@@ -1,6 +1,6 @@
 //! Errors of a port.
 
-use crate::{DropReason, PacketError, TapError, pcap::CaptureError};
+use crate::{DropReason, PacketError, TapError, VhostError, pcap::CaptureError};
 
 /// Reason for which a frame was not sent.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +44,9 @@ pub enum PortError {
     /// A TAP could not be set up or changed.
     #[error(transparent)]
     Tap(#[from] TapError),
+    /// A TAP could not be had behind vhost-net.
+    #[error(transparent)]
+    Vhost(#[from] VhostError),
     /// A packet socket could not be set up.
     #[error(transparent)]
     Packet(#[from] PacketError),

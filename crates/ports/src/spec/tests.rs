@@ -11,6 +11,8 @@ fn every_kind_parses_and_prints_itself() {
     for text in [
         "tap",
         "tap:vif1.0",
+        "vhost",
+        "vhost:vif1.0",
         "packet:eth0",
         "null",
         "echo",

@@ -94,7 +94,7 @@ fn retried(call: impl Fn() -> io::Result<usize>) -> io::Result<usize> {
 
 /// Judges a frame of `len` bytes on its way to the kernel, by its first bytes. Returns its header,
 /// and the number of bytes that are to be written.
-pub(super) fn judge(
+pub(crate) fn judge(
     head: &[u8],
     len: usize,
     offload: Offload,
