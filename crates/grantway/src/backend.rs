@@ -33,7 +33,8 @@ use grantway_embedded::{Role, raise_descriptor_limit};
 use grantway_hypervisor::Platform;
 use grantway_ports::pcap::CaptureWriter;
 use grantway_ports::{
-    Port, PortError, PortSpec, Tap, TapConfig, TapError, TapOffloads, uptime, wall,
+    Port, PortError, PortSpec, Tap, TapConfig, TapError, TapOffloads, VhostError, VhostTap, uptime,
+    wall,
 };
 use grantway_vector::Secret;
 use grantway_vector::nodes::Checks;
@@ -319,7 +320,11 @@ type Refusal = Rc<RefCell<Option<String>>>;
 fn opener(spec: PortSpec, mac: TapMac, refusal: &Refusal) -> OpenPort {
     let refusal = Rc::clone(refusal);
     Box::new(move |request: &PortRequest| -> Result<Box<dyn Port>, PortError> {
-        let PortSpec::Tap { name } = &spec else { return spec.open() };
+        let (name, by_vhost) = match &spec {
+            PortSpec::Tap { name } => (name, false),
+            PortSpec::Vhost { name } => (name, true),
+            _ => return spec.open(),
+        };
         // The TAP that a killed process left may have another name by now.
         let left = request.interface.and_then(Tap::name_of);
         if left.is_none() && !request.fresh {
@@ -339,18 +344,28 @@ fn opener(spec: PortSpec, mac: TapMac, refusal: &Refusal) -> OpenPort {
             up: !request.scripted,
             multi_queue: request.queues > 1,
         });
-        match tap {
-            Ok(tap) => Ok(Box::new(tap)),
-            Err(e) => {
-                // An error of one vif fails that vif alone. An error that every vif would have ends
-                // the backend.
-                if matches!(e, TapError::NoPermission { .. } | TapError::NoDevice) {
-                    refusal.borrow_mut().get_or_insert(e.to_string());
-                }
-                Err(e.into())
+        let opened = match tap {
+            Ok(tap) if by_vhost => VhostTap::start(tap).map(|port| Box::new(port) as Box<dyn Port>),
+            Ok(tap) => Ok(Box::new(tap) as Box<dyn Port>),
+            Err(e) => Err(e.into()),
+        };
+        // An error of one vif fails that vif alone. An error that every vif would have ends the
+        // backend.
+        opened.inspect_err(|e| {
+            if is_of_all(e) {
+                refusal.borrow_mut().get_or_insert(e.to_string());
             }
-        }
+        })
     })
+}
+
+/// Returns true for an error of a port that every vif would have.
+fn is_of_all(error: &PortError) -> bool {
+    match error {
+        PortError::Tap(e) => matches!(e, TapError::NoPermission { .. } | TapError::NoDevice),
+        PortError::Vhost(e) => !matches!(e, VhostError::System { .. }),
+        _ => false,
+    }
 }
 
 /// Returns the report for operators.

@@ -54,6 +54,9 @@ fn files(args: &BackendArgs, port: &PortSpec, place: &Place) -> Files {
             files = files.with(format!("/sys/module/{module}"), Use::Read);
         }
     }
+    if let PortSpec::Vhost { .. } = port {
+        files = files.with("/dev/vhost-net", Use::Device);
+    }
     if let Some(rules) = &args.rules {
         files = files.with_folder_of(rules, Use::Read);
     }

@@ -85,6 +85,10 @@ fn port_spec(args: &FrontendArgs) -> Result<PortSpec, CommandError> {
         PortSpec::Bridge => Err(CommandError::Usage(
             "--port bridge: only a backend has a bridge; give --tap NAME or another port".into(),
         )),
+        PortSpec::Vhost { .. } => Err(CommandError::Usage(
+            "--port vhost: only a backend has a TAP by vhost-net; give --tap NAME or another port"
+                .into(),
+        )),
         PortSpec::Packet { name } => Err(CommandError::Usage(format!(
             "--port packet:{name}: only the bridge of a backend has such an uplink; give --tap NAME \
              or another port"
