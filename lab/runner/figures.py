@@ -13,6 +13,7 @@ ASKED = ("copies", "maps", "unmaps", "copy_batches", "map_batches", "unmap_batch
 """What our backend counts of what it asks the hypervisor for."""
 HEADINGS = (
     "setup", "way", "frames", "Mpps", "Gbit/s", "/packet", "/byte", "dom0", "guests", "grants", "calls", "signals",
+    "backend", "vhost",
 )
 
 
@@ -34,13 +35,15 @@ class Figures(Report):
         match word, parts:
             case "begin", [setup, way, frames]:
                 self.open = {"part": scenario.name, "setup": setup, "way": way, "frames": frames}
-                self.open |= {"at": [], "reports": [], "halves": [], "domains": {}}
+                self.open |= {"at": [], "reports": [], "threads": [], "halves": [], "domains": {}}
             case "at", [time, packets, size]:
                 self.open["at"].append((int(time), int(packets or 0), int(size or 0)))
             case "domain", [name, percent]:
                 self.open["domains"][name] = float(percent)
             case "report", _:
                 self.open["reports"].append(json.loads("|".join(parts)))
+            case "threads", [own, kernels]:
+                self.open["threads"].append((int(own), int(kernels)))
             case "symbols", [kind, encoded] if self.symbols is not None:
                 self.symbols.take(scenario.name, kind, encoded)
             case "half", _:
@@ -88,6 +91,9 @@ def figures(said: dict) -> dict:
             # gntdev makes a hypercall of each 16 copies.
             row["notifies_per_packet"] = asked["notifies"]
             row["calls_per_packet"] = sum(asked[f"{kind}_batches"] for kind in ("copy", "map", "unmap"))
+            (own, kernels), (later, kernels_later) = said["threads"]
+            row["process_per_packet"] = (later - own) / max(packets, 1)
+            row["vhost_per_packet"] = (kernels_later - kernels) / max(packets, 1)
             row["backend"] = {f"{name}_per_packet": value for name, value in asked.items()}
     if row["mpps"] > 0:
         shares = said["domains"]
@@ -112,4 +118,5 @@ def cells(row: dict) -> list[str]:
         number("instructions_per_packet", ".0f"), number("instructions_per_byte", ".2f"),
         number("dom0_percent", ".1f"), number("guests_percent", ".1f"), number("grant_ops_per_packet", ".2f"),
         number("calls_per_packet", ".2f"), number("notifies_per_packet", ".4f"),
+        number("process_per_packet", ".0f"), number("vhost_per_packet", ".0f"),
     ]

@@ -21,6 +21,7 @@ flow() {
 window() {
     # The window of congestion opens, and what fills up is full.
     usleep 700000
+    find_vhosts
     say "bench begin|$1|$2|$3"
     look
     mark 1
@@ -44,8 +45,15 @@ encoded() { gzip -c | base64 -w 400 | sed "s/^/bench symbols|$1|/"; }
 # What has arrived by now, and what our backend did for it, where it runs.
 look() {
     say "bench at|$(date +%s%N)|$($_source)"
-    if [ -S /run/grantway/backend-0.sock ]; then say "bench report|$(grantway report)"; fi
+    if [ -S /run/grantway/backend-0.sock ]; then
+        say "bench report|$(grantway report)"
+        say "bench threads|$(ran /proc/"$(cat $LAB/backend.pid)")|$(ran $vhosts)"
+    fi
 }
+# ran FOLDERS...: the nanoseconds that all threads of these processes ran.
+ran() { for _one in "$@"; do cat "$_one"/task/*/schedstat; done | awk '{ n += $1 } END { printf "%.0f", n }'; }
+# find_vhosts: the kernel's threads of vhost-net, which are processes before Linux 6.4.
+find_vhosts() { vhosts=$(grep -ls '^vhost-' /proc/[0-9]*/comm | sed 's,/comm,,'); }
 # domains N: how much of the Nth second each domain ran; xentop knows nanoseconds.
 domains() {
     xentop -b -d 1 -i $(($1 + 1)) | awk -v n=$(($1 + 1)) '$1 == "NAME" { k++; next } k == n && NF > 4 { print "bench domain|" $1 "|" $4 }'
