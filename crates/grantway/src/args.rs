@@ -122,8 +122,8 @@ Ports: tap[:NAME], vhost[:NAME], bridge, null, echo, check[:from=MAC],
 pcap:in=FILE,out=FILE,
 generator[:size=N,rate=N,burst=N,flows=N,count=N,window=N,timed=N,to=MAC,from=MAC].
 A TAP without a name is named as its vif asks. With vhost a thread of the kernel moves the
-TAP's frames (modprobe vhost_net): it takes work off the backend's thread where a further
-processor is idle, and costs as much and more where none is. An uplink may also be packet:NAME: a card,
+TAP's frames (modprobe vhost_net): it takes work off the backend's thread, most for short
+frames to the host, and costs more in all for TCP from the host. An uplink may also be packet:NAME: a card,
 a veth or a VLAN interface. The host's own stack and the guests do not reach each other
 through that interface; if they must, use a TAP and a bridge of the kernel's.
 Prints `ready` once it serves. SIGTERM leaves the vifs to a successor, which
