@@ -11,7 +11,7 @@ BARE := x86_64-unknown-none
 
 .DEFAULT_GOAL := help
 .PHONY: help demo setup test soak fuzz fuzz-keep proof proof-keep bench bench-peers measure check avx2 no-std unikernel \
-  instructions instructions-keep prices
+  instructions instructions-keep prices docs
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -123,6 +123,9 @@ no-std: ## the guest's side without std: built, run against a mock, and the unik
 
 unikernel: ## a Xen guest that is one program (unikernel/README.md)
 	@scripts/unikernel $(BUILD)
+
+docs: ## the book of docs/, in target/docs; installs mdbook into .cache/tools if it is missing
+	@scripts/book $(BUILD)
 
 include packaging/packaging.mk
 include lab/lab.mk
