@@ -20,7 +20,7 @@ iperf_server dom0
 id=$(domid g1)
 for policy in copy persistent staging; do
     frontend_start g1 --policy $policy
-    expect "$(frontend_figure g1 policy)" = $policy "the policy that was agreed on"
+    expect "$(frontend_figure g1 agreed)" = $policy "the policy that was agreed on"
     # All pages are staged before long.
     if [ $policy = staging ]; then
         wait_for 20 frontend_staged g1

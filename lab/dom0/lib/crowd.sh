@@ -11,7 +11,7 @@ crowd() {
     ip addr add 10.1.255.1/16 dev gw0
     _bare=$(backend_resident)
     for _n in $(seq "$_count"); do
-        unikernel_config c$_n "$2" script=vif-grantway "address=$(crowd_address $_n)/16"
+        unikernel_config c$_n "$2" script=vif-grantway "address=$(crowd_address $_n)/16" policy=copy
         guest_create c$_n
     done
     await 120 "$_count" "vifs that are connected" crowd_connected
