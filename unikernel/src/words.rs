@@ -25,7 +25,7 @@ pub struct Words {
     pub dhcp: bool,
     /// Gateways to other networks.
     pub gateways: Vec<IpAddress>,
-    /// The wished buffer policy.
+    /// The best buffer policy to use.
     pub policy: Policy,
     /// TCP's congestion control.
     pub congestion: CongestionControl,
@@ -69,7 +69,7 @@ impl Words {
         let (mut addresses, mut gateways) = (Vec::new(), Vec::new());
         let (mut dhcp, mut congestion) = (false, CongestionControl::Reno);
         let mut stack_log = false;
-        let (mut policy, mut polls, mut iperf) = (Policy::Copy, false, None);
+        let (mut policy, mut polls, mut iperf) = (Policy::Staging, false, None);
         let (mut size, mut check, mut from, mut unknown) = (None, false, None, Vec::new());
         let mut frames = GeneratorConfig::default();
         for word in line.split_ascii_whitespace() {
@@ -139,9 +139,12 @@ fn station(word: &str, text: &str) -> Result<[u8; 6], String> {
 }
 
 fn policy_of(word: &str, text: &str) -> Result<Policy, String> {
+    if text == "auto" {
+        return Ok(Policy::Staging);
+    }
     let known = [Policy::Copy, Policy::Persistent, Policy::Staging];
     let found = known.into_iter().find(|policy| policy.as_str() == text);
-    found.ok_or_else(|| format!("{word}: expected copy, persistent or staging"))
+    found.ok_or_else(|| format!("{word}: expected auto, copy, persistent or staging"))
 }
 
 /// Reads `server`, or `client:ADDRESS` and further parts.

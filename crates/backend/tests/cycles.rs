@@ -6,7 +6,7 @@ mod support;
 
 use grantway_backend::{VifId, WaitMode};
 use grantway_embedded::{Domain, Role, Tables};
-use grantway_frontend::{Vif, VifStatus, Wishes};
+use grantway_frontend::{Policy, Vif, VifStatus, Wishes};
 use grantway_hypervisor::DomId;
 use grantway_netif::{Offload, XenbusState};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -142,7 +142,8 @@ impl Lane<'_> {
             eventually("the guest boots", || Domain::connect(dir, id, Role::Guest).ok())
         });
         self.toolstack.attach(vif, &[]);
-        let mut guest = Vif::open(Arc::clone(&domain) as _, devid, Wishes::default()).unwrap();
+        let wishes = Wishes { policy: Policy::Copy, ..Wishes::default() };
+        let mut guest = Vif::open(Arc::clone(&domain) as _, devid, wishes).unwrap();
         step(&mut guest, "connect", |guest| guest.status() == VifStatus::Connected);
         let behind = ports.of(vif);
         for _ in 0..FRAMES {

@@ -98,9 +98,12 @@ pub struct GuestArgs {
     pub run_dir: PathBuf,
 }
 
-/// The way in which both ends of a vif agree that buffers cross.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+/// The buffer policy that a frontend asks for.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum BufferPolicy {
+    /// The best policy that both ends support: staging, then persistent, then copy.
+    #[default]
+    Auto,
     /// A grant copy for each slot, as with any backend and any frontend.
     Copy,
     /// Pages stay mapped once they were seen (feature-persistent).
@@ -110,13 +113,22 @@ pub enum BufferPolicy {
 }
 
 impl BufferPolicy {
-    /// Returns the policy as the ends have it.
+    /// Returns the best policy that the frontend accepts.
     #[must_use]
     pub fn kind(self) -> Policy {
         match self {
             Self::Copy => Policy::Copy,
             Self::Persistent => Policy::Persistent,
-            Self::Staging => Policy::Staging,
+            Self::Auto | Self::Staging => Policy::Staging,
+        }
+    }
+
+    /// Returns its name on the command line.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            _ => self.kind().as_str(),
         }
     }
 }

@@ -27,14 +27,14 @@ pub struct Wishes {
     pub queues: u16,
     /// A control ring, of three granted pages, without which nothing is staged.
     pub control: bool,
-    /// The buffer policy; the next best is used with a backend that does not offer it.
+    /// The best buffer policy to use. With a backend that does not offer it, the next best is used.
     pub policy: Policy,
     /// The way in which a connection begins after an earlier one.
     pub reopen: Reopen,
 }
 
 impl Default for Wishes {
-    /// Returns a wish for everything, on one queue, by grant copy.
+    /// Returns a wish for everything, on one queue, by the best policy that both ends support.
     fn default() -> Self {
         Self {
             scatter_gather: true,
@@ -43,7 +43,7 @@ impl Default for Wishes {
             split_events: true,
             queues: 1,
             control: true,
-            policy: Policy::Copy,
+            policy: Policy::Staging,
             reopen: Reopen::Initialising,
         }
     }

@@ -449,6 +449,17 @@ impl<R: Runner> Vif<R> {
         self.control().map(|control| control.staging().collect()).unwrap_or_default()
     }
 
+    /// Returns the policy by which buffers cross at present. It is the policy that was agreed on,
+    /// except that buffers take grant copy while no page is staged: before the backend has answered
+    /// the first list, and after it refused to stage pages.
+    #[must_use]
+    pub fn policy_in_force(&self) -> Policy {
+        match self.features.policy {
+            Policy::Staging if self.staging().iter().all(|state| state.staged == 0) => Policy::Copy,
+            agreed => agreed,
+        }
+    }
+
     /// Returns the first refusal of the backend about staging since the last call. The vif goes on:
     /// pages that are not staged take grant copy.
     pub fn take_staging_refusal(&mut self) -> Option<StagingRefusal> {

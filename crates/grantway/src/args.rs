@@ -296,9 +296,8 @@ pub struct FrontendArgs {
     /// offer fewer.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=QUEUES_MAX))]
     pub queues: u8,
-    /// Policy by which buffers are to cross. If the backend does not offer it, the next best is
-    /// used.
-    #[arg(long, value_enum, default_value_t = BufferPolicy::Copy)]
+    /// Buffer policy to ask for. If the backend does not offer it, the next best is used.
+    #[arg(long, value_enum, default_value_t)]
     pub policy: BufferPolicy,
     /// Use large TCP frames that the other end segments, if the backend offers that. Off is for
     /// tests and comparisons.

@@ -314,7 +314,7 @@ fn the_toolstacks_word_on_the_backend_is_shown() {
         let mut frontend = site.frontend(None, &["--port", "null"]);
         site.wait_connected();
         assert_eq!(site.frontend_report()["trusted"], trusted, "{word}");
-        let line = format!("link up, policy copy, backend {said}");
+        let line = format!("link up, policy staging, backend {said}");
         wait_for(&line, PROMPT, || frontend.said().contains(&line).then_some(()));
         frontend.terminate();
         site.detached();

@@ -158,9 +158,9 @@ fn what_cannot_be_is_refused_in_one_line() {
     refused(&path, &["show"], 1, "no frontend runs vif 0 of domain 1");
     site.attach("");
     let mut backend = start_backend(&site);
-    let mut frontend = site.frontend(None, &["--port", "null"]);
+    let mut frontend = site.frontend(None, &["--port", "null", "--policy", "copy"]);
     site.wait_connected();
-    refused(&path, &["add", "1"], 1, "--policy staging");
+    refused(&path, &["add", "1"], 1, "--policy auto or staging");
     frontend.terminate();
     backend.terminate();
 }
@@ -170,18 +170,25 @@ fn a_backend_that_offers_less_is_told_of_in_one_line() {
     let _alone = alone();
     let site = Site::start();
     site.attach("");
-    for (most, agreed) in [("persistent", "persistent"), ("copy", "copy")] {
+    let less = ", which does not offer staging";
+    for (most, agreed, wish, said) in [
+        ("persistent", "persistent", "staging", less),
+        ("copy", "copy", "staging", less),
+        ("persistent", "persistent", "auto", "\n"),
+        ("copy", "copy", "auto", "\n"),
+    ] {
         let mut backend = site.backend(None, &["--port", GENERATOR, "--policy", most]);
-        let mut frontend = site.frontend(None, &["--port", GENERATOR, "--policy", "staging"]);
+        let mut frontend = site.frontend(None, &["--port", GENERATOR, "--policy", wish]);
         site.wait_connected();
-        let line = format!("policy {agreed}, backend trusted, which does not offer staging");
-        frontend.wait_said(&line, PROMPT);
+        frontend.wait_said(&format!("policy {agreed}, backend trusted{said}"), PROMPT);
         wait_for("packets both ways", PROMPT, || {
             let (sent, received, _) = spent(&site);
             (sent > 300 && received > 300).then_some(())
         });
         assert_eq!(site.vif_report()["policy"], agreed);
-        assert_eq!(site.frontend_report()["policy"], agreed);
+        let report = site.frontend_report();
+        assert_eq!((&report["policy"], &report["agreed"]), (&agreed.into(), &agreed.into()));
+        assert_eq!(report["wished"], wish);
         assert_eq!(frontend.said().lines().count(), 1, "{}", frontend.said());
         frontend.terminate();
         backend.terminate();

@@ -60,8 +60,8 @@ pub struct EndArgs {
     /// Print a line every S seconds; by default only one at the end.
     #[arg(short, long, value_name = "S", value_parser = seconds)]
     pub interval: Option<f64>,
-    /// Policy by which buffers cross; the next best with a backend that does not offer it.
-    #[arg(long, value_enum, default_value_t = BufferPolicy::Copy)]
+    /// Buffer policy to ask for. If the backend does not offer it, the next best is used.
+    #[arg(long, value_enum, default_value_t)]
     pub policy: BufferPolicy,
     /// Take no offload of the backend's: checksums and segments are made here.
     #[arg(long)]
@@ -139,7 +139,7 @@ last, as iperf 2 sends it.
 Example:
   grantway iperf client --host /tmp/gw --domain 1 --address 10.0.0.2/24 -c 10.0.0.1 -t 5 -i 1
   grantway iperf client --host /tmp/gw --domain 1 --address fd00::2/64 -c fd00::1 -u -b 100M
-  grantway iperf client --address 10.0.0.2/24 -c 10.0.0.1 --policy staging --json")]
+  grantway iperf client --address 10.0.0.2/24 -c 10.0.0.1 --policy copy --json")]
 pub struct ClientArgs {
     /// Options of both ends.
     #[command(flatten)]

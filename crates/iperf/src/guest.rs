@@ -3,7 +3,7 @@
 use super::args::EndArgs;
 use super::log::StackLog;
 use grantway_backend::{Idle, WaitMode};
-use grantway_command::args::GuestArgs;
+use grantway_command::args::{BufferPolicy, GuestArgs};
 use grantway_command::control::{ReportSocket, frontend_socket};
 use grantway_command::control::{nanoseconds, numbers};
 use grantway_command::error::CommandError;
@@ -13,7 +13,7 @@ use grantway_command::patience;
 use grantway_command::place::Place;
 use grantway_command::process::pin;
 use grantway_command::wait::{Signals, readable};
-use grantway_frontend::{Policy, Vif, VifStatus, Wishes};
+use grantway_frontend::{Vif, VifStatus, Wishes};
 use grantway_ports::{parse_address, uptime};
 use grantway_stack::{Stack, StackConfig};
 use serde_json::{Value, json};
@@ -82,7 +82,7 @@ pub struct Guest {
     signals: Signals,
     reports: ReportSocket,
     mode: WaitMode,
-    wished: Policy,
+    wished: BufferPolicy,
     mtu: u32,
     log: Option<StackLog>,
 }
@@ -139,7 +139,7 @@ impl Guest {
         }
         let log = args.stack_log.as_deref();
         let log = log.map(|path| StackLog::begin(path, vif.runner_mut())).transpose()?;
-        Ok(Self { vif, place, signals, reports, mode, wished: policy, mtu, log })
+        Ok(Self { vif, place, signals, reports, mode, wished: args.policy, mtu, log })
     }
 
     /// Returns the stack.
@@ -350,7 +350,7 @@ fn config(args: &EndArgs) -> Result<StackConfig, CommandError> {
 }
 
 /// Returns a report of the vif and its stack, as a frontend makes it.
-fn report(vif: &mut Vif<Stack>, place: &Place, mode: WaitMode, wished: Policy) -> Value {
+fn report(vif: &mut Vif<Stack>, place: &Place, mode: WaitMode, wished: BufferPolicy) -> Value {
     let mut stats = vif.past_stats();
     let connected = vif.runner_mut().queue().map(|queue| stats.add(queue.stats())).is_some();
     json!({
@@ -359,7 +359,8 @@ fn report(vif: &mut Vif<Stack>, place: &Place, mode: WaitMode, wished: Policy) -
         "at_ns": nanoseconds(uptime()),
         "connected": connected,
         "wished": wished.as_str(),
-        "policy": vif.features().policy.as_str(),
+        "agreed": vif.features().policy.as_str(),
+        "policy": vif.policy_in_force().as_str(),
         "staged": vif.staging().iter().map(|state| state.staged).sum::<usize>(),
         "trusted": vif.trusts_backend(),
         "stats": numbers(stats.fields()),

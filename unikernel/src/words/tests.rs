@@ -13,7 +13,9 @@ fn wanted_of(text: &str) -> Option<Wanted> {
 #[test]
 fn a_guest_without_words_serves() {
     let words = Words::parse(" ").unwrap();
-    assert_eq!((words.policy, words.polls), (Policy::Copy, false));
+    assert_eq!((words.policy, words.polls), (Policy::Staging, false));
+    assert_eq!(Words::parse("policy=auto").unwrap().policy, Policy::Staging);
+    assert_eq!(Words::parse("policy=copy").unwrap().policy, Policy::Copy);
     assert_eq!((words.addresses.len(), words.task), (0, Task::Serve(None)));
     assert!(!words.stack_log && Words::parse("stack-log").unwrap().stack_log);
 }

@@ -9,7 +9,7 @@ use super::support::{PROMPT, eventually};
 use super::witness;
 use grantway_backend::VifId;
 use grantway_embedded::Domain;
-use grantway_frontend::{SendError, Vif, VifStatus, Wishes};
+use grantway_frontend::{Policy, SendError, Vif, VifStatus, Wishes};
 use grantway_hypervisor::DomId;
 use grantway_netif::Offload;
 use grantway_ports::{Checker, FlowReport, Generator, GeneratorConfig, Verdict, monotonic};
@@ -244,7 +244,8 @@ impl End {
     }
 
     fn run(mut self, domain: Arc<Domain>) {
-        let mut vif = Vif::open(domain, 0, Wishes::default()).unwrap();
+        let wishes = Wishes { policy: Policy::Copy, ..Wishes::default() };
+        let mut vif = Vif::open(domain, 0, wishes).unwrap();
         let (mut frame, mut buffer) = (vec![0; 5000], vec![0; 65_536]);
         while !self.own.leave.load(SeqCst) {
             let status = vif.store_changed().unwrap();

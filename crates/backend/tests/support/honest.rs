@@ -4,7 +4,7 @@
 use super::port::{Behind, Flow, checker, generator};
 use super::{PROMPT, eventually};
 use grantway_embedded::Domain;
-use grantway_frontend::{SendError, StagingState, Vif, VifStatus, Wishes};
+use grantway_frontend::{Policy, SendError, StagingState, Vif, VifStatus, Wishes};
 use grantway_netif::Offload;
 use grantway_ports::{Checker, FlowReport};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -66,9 +66,10 @@ impl Tally {
 }
 
 impl Honest {
-    /// Runs vif 0 of a domain whose folders are there.
+    /// Runs vif 0 of a domain whose folders are there, by grant copy.
     pub fn start(domain: Arc<Domain>, behind: Arc<Behind>) -> Self {
-        Self::start_with(domain, behind, Wishes::default())
+        let wishes = Wishes { policy: Policy::Copy, ..Wishes::default() };
+        Self::start_with(domain, behind, wishes)
     }
 
     /// The same with other wishes.

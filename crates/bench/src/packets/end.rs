@@ -337,7 +337,7 @@ impl<'a> Half<'a> {
 
     fn agreed<'r>(&self, report: &'r Value) -> &'r str {
         let policy = match self.end {
-            End::Frontend => &report["policy"],
+            End::Frontend => &report["agreed"],
             End::Backend => &report["vifs"][0]["policy"],
         };
         policy.as_str().unwrap_or_default()

@@ -216,7 +216,7 @@ impl Link {
             // The sockets may not exist yet.
             let Ok((backend, frontend)) = self.reports() else { return Ok(None) };
             let both = backend["vifs"][0]["connected"] == true && frontend["connected"] == true;
-            let staged = frontend["policy"] != Policy::Staging.as_str() || frontend["staged"] != 0;
+            let staged = frontend["agreed"] != Policy::Staging.as_str() || frontend["staged"] != 0;
             Ok((both && staged).then_some(backend))
         })?;
         let agreed = &backend["vifs"][0]["policy"];

@@ -3,7 +3,7 @@
 use super::server::{Rings, Server};
 use super::{GUARD, frame};
 use grantway_embedded::{Domain, DomainTable, Host, HostConfig, HostGuard, Role};
-use grantway_frontend::{Vif, VifError, VifStatus, Wishes};
+use grantway_frontend::{Policy, Vif, VifError, VifStatus, Wishes};
 use grantway_hypervisor::{DomId, Permission, Platform, Rights, Store};
 use grantway_netif::{Offload, XenbusState};
 use std::sync::Arc;
@@ -26,8 +26,9 @@ pub struct World {
 }
 
 impl World {
+    /// Makes a world whose vif asks for grant copy.
     pub fn new() -> Self {
-        Self::with(Wishes::default())
+        Self::with(Wishes { policy: Policy::Copy, ..Wishes::default() })
     }
 
     pub fn with(wishes: Wishes) -> Self {

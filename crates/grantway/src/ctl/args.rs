@@ -42,7 +42,7 @@ pub enum CtlWhat {
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = false)]
 #[command(after_help = "\
-A frontend of --policy staging has all pages of its queues staged when it
+A frontend of --policy auto or staging has all pages of its queues staged when it
 connects, or as many as its backend takes: small buffers first, then those that
 it receives into, then whole pages to send from. Packets in staged pages cost no
 grant operation; packets in others are grant copied. Packets flow meanwhile.

@@ -199,8 +199,8 @@ fn staging<R: Runner>(vif: &Vif<R>) -> Result<Vec<StagingState>, String> {
     }
     Err(match vif.status() {
         VifStatus::Connected => format!(
-            "buffers cross by {}, nothing is staged; start the frontend with --policy staging, and \
-             a backend that offers it",
+            "buffers cross by {}, nothing is staged; it needs a frontend \
+             with --policy auto or staging, and a backend that offers staging",
             vif.features().policy
         ),
         _ => "the vif is not connected".into(),

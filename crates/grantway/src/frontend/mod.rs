@@ -13,6 +13,7 @@ use crate::args::FrontendArgs;
 use crate::ctl::socket::CtlSocket;
 use crate::port_report::port_report;
 use bridge::Trouble;
+use grantway_command::args::BufferPolicy;
 use grantway_command::control::{ReportSocket, ctl_socket, frontend_socket, nanoseconds, numbers};
 use grantway_command::error::CommandError;
 use grantway_command::footprint::Footprint;
@@ -23,7 +24,8 @@ use grantway_command::patience;
 use grantway_command::place::Place;
 use grantway_command::process::pin;
 use grantway_command::wait::{Signals, readable};
-use grantway_frontend::{Policy, Vif, VifError, VifStatus, Wishes};
+use grantway_frontend::{StagingRefusal, Vif, VifError, VifStatus, Wishes};
+use grantway_netif::ctrl::Status;
 use grantway_ports::{Port, PortSpec, Tap, TapConfig, TapOffloads, parse_address, uptime};
 use rest::Rest;
 use serde_json::{Value, json};
@@ -70,7 +72,7 @@ pub fn run(args: &FrontendArgs) -> Result<(), CommandError> {
     port.set_link(false).map_err(CommandError::failed)?;
     vif.runner_mut().set_port(port);
     output::line("ready")?;
-    let (linked, attached, wished, devid) = (false, true, policy, args.devid);
+    let (linked, attached, wished, devid) = (false, true, args.policy, args.devid);
     Frontend { vif, place, ctl, devid, linked, attached, wished }.run(&signals, &reports)
 }
 
@@ -142,8 +144,8 @@ struct Frontend {
     linked: bool,
     /// True until it was told that the vif was detached.
     attached: bool,
-    /// Policy by which buffers are to cross.
-    wished: Policy,
+    /// Buffer policy that was asked for.
+    wished: BufferPolicy,
 }
 
 impl Frontend {
@@ -214,7 +216,7 @@ impl Frontend {
                 continue;
             }
             if let Some(refusal) = self.vif.take_staging_refusal() {
-                warn!("{refusal}; what is not staged is copied");
+                self.tell_refusal(refusal);
             }
             reports.serve(|| self.report());
             self.ctl.serve(&mut self.vif).map_err(CommandError::failed)?;
@@ -311,15 +313,28 @@ impl Frontend {
             info!("link down");
             return false;
         }
-        let (wished, agreed) = (self.wished, self.vif.features().policy);
+        let agreed = self.vif.features().policy;
         let trusted = if self.vif.trusts_backend() { "trusted" } else { "not trusted" };
-        match agreed == wished {
-            true => info!("link up, policy {agreed}, backend {trusted}"),
-            false => {
+        match self.wished {
+            wished if wished != BufferPolicy::Auto && wished.kind() != agreed => {
+                let wished = wished.as_str();
                 info!("link up, policy {agreed}, backend {trusted}, which does not offer {wished}");
             }
+            _ => info!("link up, policy {agreed}, backend {trusted}"),
         }
         true
+    }
+
+    /// Logs that the backend refused to stage pages. A kernel's netback with a control ring refuses
+    /// in this way, so it is no warning unless staging was asked for by name.
+    fn tell_refusal(&self, refusal: StagingRefusal) {
+        let policy = self.vif.policy_in_force();
+        match (self.wished, refusal.status) {
+            (BufferPolicy::Auto, Status::NotSupported) => {
+                info!("the backend does not support staging; policy {policy}");
+            }
+            _ => warn!("{refusal}; pages that are not staged are copied; policy {policy}"),
+        }
     }
 
     /// Takes the trouble that ended a thread. Returns true if the vif was closed for it.
@@ -368,7 +383,8 @@ impl Frontend {
             "at_ns": nanoseconds(at),
             "connected": workers.linked(),
             "wished": self.wished.as_str(),
-            "policy": self.vif.features().policy.as_str(),
+            "agreed": self.vif.features().policy.as_str(),
+            "policy": self.vif.policy_in_force().as_str(),
             "staged": self.vif.staging().iter().map(|state| state.staged).sum::<usize>(),
             "trusted": self.vif.trusts_backend(),
             "stats": numbers(stats.fields()),

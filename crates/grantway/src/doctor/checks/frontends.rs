@@ -47,15 +47,16 @@ pub fn judge(vif: &OwnVif, frontend: &FrontendFact) -> Finding {
 
 /// Returns how buffers cross, and the reason why they are not staged, if so.
 fn crossing(vif: &OwnVif, ours: &Ours) -> String {
-    let Ours { wished, policy, staged, .. } = ours;
-    let why = match policy.as_str() {
+    let Ours { wished, agreed, policy, staged, .. } = ours;
+    let why = match agreed.as_str() {
         "staging" if *staged > 0 => return format!("staging: pages mapped: {staged}"),
-        _ if wished != "staging" => "it was not asked for: grantway frontend --policy staging",
+        _ if !matches!(wished.as_str(), "auto" | "staging") => {
+            "it was not asked for: grantway frontend --policy auto"
+        }
         "staging" => "the backend took no page: grantway ctl staging show",
         _ if !vif.control_ring => "the backend has no control ring",
         _ if vif.refuses_staging => "the backend stages nothing: its --policy is less",
         _ => "the backend does not offer it",
     };
-    let policy = if policy == "staging" { "copy" } else { policy };
     format!("{}; not staging: {why}", shown(policy))
 }

@@ -149,7 +149,7 @@ fn crossing(vif: &VifNodes, served: &Served) -> String {
         _ if !vif.offers_staging => "the backend does not offer it: its --policy is less",
         _ if vif.persistent => "its frontend asks for persistent grants",
         _ if !vif.control_ring => "its frontend has no control ring, as a kernel's netfront",
-        _ => "its frontend has staged nothing: grantway frontend --policy staging",
+        _ => "its frontend has staged nothing: grantway frontend --policy auto",
     };
     // A vif that has a control ring may begin to stage at any time.
     let policy = if policy == "staging" { "copy" } else { policy };

@@ -20,9 +20,11 @@ pub struct FrontendFact {
 pub struct Ours {
     /// True if packets may flow.
     pub connected: bool,
-    /// Policy that the frontend was told to use.
+    /// Buffer policy that the frontend was started with.
     pub wished: String,
-    /// Policy by which buffers cross.
+    /// Buffer policy that both ends agreed on.
+    pub agreed: String,
+    /// Buffer policy in force.
     pub policy: String,
     /// Pages that the backend keeps mapped.
     pub staged: u64,
@@ -47,6 +49,7 @@ fn ours(report: &Value) -> Ours {
     Ours {
         connected: report["connected"] == true,
         wished: text("wished"),
+        agreed: text("agreed"),
         policy: text("policy"),
         staged: report["staged"].as_u64().unwrap_or_default(),
     }

@@ -121,9 +121,15 @@ fn who_runs_a_vif_of_our_own() {
     assert_eq!(free, FrontendFact::default());
     let remedy = "grantway frontend --devid 1 --tap gw1";
     check(&frontends::judge(&vif, &free), Verdict::Warn, "nobody runs it", remedy);
-    let ours = |connected, wished: &str, policy: &str, staged| FrontendFact {
+    let ours = |connected, wished: &str, agreed: &str, staged| FrontendFact {
         driver: None,
-        ours: Some(Ours { connected, wished: wished.into(), policy: policy.into(), staged }),
+        ours: Some(Ours {
+            connected,
+            wished: wished.into(),
+            agreed: agreed.into(),
+            policy: if staged == 0 && agreed == "staging" { "copy" } else { agreed }.into(),
+            staged,
+        }),
     };
     let waits = ours(false, "copy", "copy", 0);
     check(&frontends::judge(&vif, &waits), Verdict::Fail, "and the frontend is not", "again");
@@ -136,6 +142,8 @@ fn who_runs_a_vif_of_our_own() {
     let less = OwnVif { refuses_staging: true, ..vif.clone() };
     for (vif, wished, policy, staged, words) in [
         (&vif, "staging", "staging", 528, "connected, by staging: pages mapped: 528"),
+        (&vif, "auto", "staging", 528, "connected, by staging: pages mapped: 528"),
+        (&none, "auto", "copy", 0, "by copy; not staging: the backend has no control ring"),
         (&vif, "staging", "staging", 0, "by copy; not staging: the backend took no page"),
         (&vif, "copy", "copy", 0, "by copy; not staging: it was not asked for"),
         (&none, "staging", "copy", 0, "by copy; not staging: the backend has no control ring"),
@@ -152,7 +160,7 @@ fn a_frontend_of_our_own_says_how_it_stands() {
     let socket = tree.path("run/grantway/frontend-0.sock");
     let listener = UnixListener::bind(socket).unwrap();
     let answering = std::thread::spawn(move || {
-        let report = br#"{"connected":true,"wished":"staging","policy":"staging","staged":528}"#;
+        let report = br#"{"connected":true,"wished":"staging","agreed":"staging","policy":"staging","staged":528}"#;
         let _ = listener.accept().unwrap().0.write_all(report);
     });
     let ours = FrontendFact::gather(&tree.roots(), 0).ours.unwrap();
