@@ -28,9 +28,9 @@ crashed() {
 for direction in "" -R; do
     load_start g1 dom0 $direction
     for signal in -SEGV -ABRT -USR1; do
-        panics=$(grep -c 'planted by SIGUSR1' $LAB/logs/backend || true)
+        panics=$(grep -c 'panic requested by SIGUSR1' $LAB/logs/backend || true)
         crash $signal
-        now=$(grep -c 'planted by SIGUSR1' $LAB/logs/backend || true)
+        now=$(grep -c 'panic requested by SIGUSR1' $LAB/logs/backend || true)
         expect $((now > panics)) = $([ $signal = -USR1 ] && echo 1 || echo 0) "panics told after $signal"
         start_backend
         load_goes_on g1

@@ -90,7 +90,7 @@ systemctl reload grantway-backend
 pings g1 dom0
 expect "$(unit_says MainPID)" = "$_pid" "the process that reloads"
 unit_setting_off captures
-say "rules were loaded again, and a file that is not in order was refused"
+say "rules were loaded again, and an invalid file was rejected"
 
 # Metrics for another machine, which the unit lets through by a setting only.
 unit_serves --policy map --workers 1 --no-sandbox --metrics 10.0.0.1:9633

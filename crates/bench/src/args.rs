@@ -10,26 +10,26 @@ use std::path::PathBuf;
 /// `grantway bench`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Each but `vector` and `prices` has an embedded host of its own: a host, a backend and
-guests are processes that end with the bench. What is compared is measured in turns, in
-slices of at most 0.5 s, first forwards and then backwards (A B B A), with a look
-at the machine before and after each slice: two virtual processors wander, and a
-slice during which they did is dropped. With the state of the machine stand the
-nanoseconds that a cache line takes from one processor to the other and back. Ratios
-are medians of the pairs of slices of one round; in brackets stands what 95 % of
-resampled medians lie within.
+Every bench except `vector` and `prices` starts its own embedded host, backend
+and guests as processes, and ends them. Variants are measured interleaved, in
+slices of at most 0.5 s, first forwards and then backwards (A B B A). The place
+of the virtual processors is checked before and after each slice; a slice in
+which it changed is dropped. The column `state` shows that place, with the
+nanoseconds that a cache line needs from one processor to the other and back.
+Ratios are medians of the pairs of slices of one round; the 95 % interval of
+resampled medians is in brackets.
 
-Lists have commas between: --size 64,1496,65535. With --json comes one document in
-one line: bench, version, host, processors, state, and rows. What a field counts is
-in its name (_ns, _pps, mpps, gbps, _per_packet); sizes are bytes. With --report
-comes, besides, a page of the same tables and of plots, for any browser.
+Separate the values of a list by commas: --size 64,1496,65535. --json prints one
+document in one line: bench, version, host, processors, state and rows. The name
+of a field contains its unit (_ns, _pps, mpps, gbps, _per_packet); sizes are in
+bytes. --report writes a page with the same tables and plots, for a browser.
 
 Example:
   grantway bench packets
   grantway bench latency --mode all
   grantway bench papers --paper 004")]
 pub struct BenchArgs {
-    /// The bench to run.
+    /// Bench to run.
     #[command(subcommand)]
     pub what: BenchWhat,
 }
@@ -37,36 +37,36 @@ pub struct BenchArgs {
 /// The benches.
 #[derive(Debug, Subcommand)]
 pub enum BenchWhat {
-    /// Packets per second, policy against policy.
+    /// Packets per second of each buffer policy.
     Packets(PacketsArgs),
-    /// Time that packets are under way, at a fixed rate.
+    /// Latency of packets at a fixed rate.
     Latency(LatencyArgs),
-    /// The tables of the papers that Grantway grew from, beside our figures.
+    /// Tables of the papers that Grantway is based on, with our figures.
     #[command(visible_alias = "seeds")]
     Papers(PapersArgs),
-    /// Packets per second and round trips, against testpmd of DPDK over memif, vhost-user and the
-    /// kernel.
+    /// Packets per second and round trips, compared with DPDK's testpmd over memif, vhost-user and
+    /// the kernel.
     Peers(crate::peers::args::PeersArgs),
-    /// TCP through TAPs, by iperf3.
+    /// TCP through TAPs, with iperf3.
     Stream(crate::stream::args::StreamArgs),
-    /// TCP by stacks in user space, guest to guest, beside a veth.
+    /// TCP between two user-space stacks, compared with a veth.
     Tcp(crate::tcp::args::TcpArgs),
-    /// The batched path: frames one by one, and in lists.
+    /// Packet graph: frames one by one and in lists.
     Vector(crate::vector::args::VectorArgs),
-    /// One backend with many vifs: their cost, and the packets that they carry.
+    /// One backend with many vifs: cost and packet rate.
     Scale(crate::scale::args::ScaleArgs),
-    /// Prices of a locked operation, a system call and a wake-up on this machine.
+    /// Cost of a locked operation, a system call and a wake-up on this machine.
     Prices(PricesArgs),
-    /// The process that has all guests of `scale`.
+    /// Process that runs all guests of `scale`.
     #[command(hide = true)]
     Guests(crate::scale::args::GuestsArgs),
-    /// Both ends in one thread in turns, to be run under a counter of instructions.
+    /// Both ends in one thread, to count instructions.
     #[command(hide = true)]
     Turns(TurnsArgs),
-    /// Several workers of one bridge in one thread, to be run under a counter of instructions.
+    /// Several workers of one bridge in one thread, to count instructions.
     #[command(hide = true)]
     Crew(CrewArgs),
-    /// The batched path alone, to be run under a counter of instructions.
+    /// Packet graph alone, to count instructions.
     #[command(hide = true)]
     Lists(crate::vector::args::ListsArgs),
 }
@@ -74,17 +74,18 @@ pub enum BenchWhat {
 /// `grantway bench prices`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-What a packet takes is told in instructions by make instructions, where a system call
-or a locked operation counts as one. This is what they take on this machine, in
-nanoseconds, each with the place where a packet pays it, in turns in one pinned
-thread. Only that thread's time counts: of a wake-up, the signal to the other side,
-the sleep, and the way back from it; the other side pays the same.
+`make instructions` counts the instructions per packet. In that count a system
+call or a locked operation is one instruction. This bench measures the time of
+such operations on this machine, in nanoseconds, interleaved in one pinned
+thread, and names the place where a packet pays for them. Only the processor
+time of that thread counts. The row of a wake-up contains the signal to the
+other side, the sleep and the return from it; the other side pays the same.
 
 Example:
   grantway bench prices
   grantway bench prices --seconds 2 --json")]
 pub struct PricesArgs {
-    /// Seconds that each row of the table is measured.
+    /// Seconds of measurement per row.
     #[arg(long, value_name = "S", default_value = "0.5", value_parser = seconds)]
     pub seconds: f64,
     /// Print JSON.
@@ -95,27 +96,27 @@ pub struct PricesArgs {
 /// `grantway bench turns`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-For make instructions, which reads what callgrind counted of it.
+For `make instructions`, which reads the counts of callgrind.
 
 Example:
   valgrind --tool=callgrind grantway bench turns --policy staging --direction tx")]
 pub struct TurnsArgs {
-    /// Policy by which the buffers cross.
+    /// Buffer policy.
     #[arg(long, value_name = "POLICY", value_parser = policy)]
     pub policy: Policy,
     /// Direction of the packets.
     #[arg(long, value_enum)]
     pub direction: Direction,
-    /// Way of frames into a guest's buffers and out of them.
+    /// Access to a guest's buffers.
     #[arg(long, value_enum, default_value_t = Api::Copy)]
     pub api: Api,
-    /// Bytes of a frame, without FCS.
+    /// Frame size in bytes, without FCS.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(60..=4096))]
     pub size: u16,
-    /// Frames per turn.
+    /// Frames per poll round.
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub burst: u16,
-    /// Packets, rounded up to whole turns.
+    /// Packets, rounded up to whole poll rounds.
     #[arg(long, value_name = "N", default_value_t = 16_384)]
     pub packets: usize,
     /// Apply rules that allow each vif only its own address.
@@ -126,25 +127,25 @@ pub struct TurnsArgs {
 /// `grantway bench crew`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-For make instructions, which reads what callgrind counted of it: the instructions of
-one worker, while eight guests send bursts to each other by all workers.
+For `make instructions`, which reads the counts of callgrind: the instructions
+of one worker while eight guests send bursts to each other through all workers.
 
 Example:
   valgrind --tool=callgrind grantway bench crew --policy copy --workers 4")]
 pub struct CrewArgs {
-    /// Policy by which the buffers cross.
+    /// Buffer policy.
     #[arg(long, value_name = "POLICY", value_parser = policy)]
     pub policy: Policy,
     /// Workers of the backend.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8))]
     pub workers: u8,
-    /// The worker that is counted, from 0.
+    /// Counted worker, from 0.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub counted: u8,
-    /// Bytes of a frame, without FCS.
+    /// Frame size in bytes, without FCS.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(60..=4096))]
     pub size: u16,
-    /// Frames that a guest sends to another at once.
+    /// Burst: frames that a guest sends to another at once.
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub burst: u16,
     /// Packets, rounded up to whole laps.
@@ -152,10 +153,10 @@ pub struct CrewArgs {
     pub packets: usize,
 }
 
-/// Forms in which a bench prints its figures, beside the table.
+/// Output formats of a bench, in addition to the table.
 #[derive(Debug, Args)]
 pub struct OutputArgs {
-    /// Write a page of tables and plots, too.
+    /// Also write a page with tables and plots.
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
     /// Print JSON.
@@ -166,25 +167,27 @@ pub struct OutputArgs {
 /// `grantway bench packets`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A generator sends numbered frames as fast as they are taken, a checker at the
-other end looks for lost ones. Figures of the embedded host compare policies and
-sizes on this machine; they are not Xen's.
+A generator sends numbered frames as fast as they are accepted. A checker at the
+other end detects lost frames. Figures of the embedded host compare policies and
+sizes on this machine; they are not figures of Xen.
 
-Grant operations, bytes that they copied, notifications and wake-ups are counted by
-the platform. Those of one end are divided by the packets that this end handled in
-the same time, and the quotients of all ends are added. The backend handles the
-packets that it takes from guests, dropped ones included; with --direction rx those
-that it gives to the guest. A packet and its grant operations are always counted
-together, so a packet that a slice begins or ends with changes no quotient.
+The platform counts grant operations, copied bytes, notifications and wake-ups.
+The counts of each end are divided by the packets that this end handled in the
+same time, and the quotients of all ends are added. The backend handles the
+packets that it receives from guests, including those that it drops; with
+--direction rx the packets that it gives to the guest. A packet and its grant
+operations are always counted together, so a packet at the start or end of a
+slice does not change a quotient.
 
-With --rate the generator keeps to a schedule, --burst frames at a time, and each
-slice has processes of its own: so one sees how often the ends are woken at a load.
+With --rate the generator sends --burst frames at a time at a fixed rate, and
+each slice has its own processes. This shows the wake-ups of the ends at a load.
 
-With --end the two halves of one row run in domains of their own, on real Xen: one
-is started in dom0, the other in a guest that has a vif, both with the same options.
-Each measures for --seconds once they are connected, and reports its own figures.
-With --packets each counts from the first packet, the connecting included, until so
-many have crossed: this is for exact counts, not for rates.
+With --end the two halves of one row run in different domains on real Xen: start
+one in dom0 and the other in a guest with a vif, both with the same options.
+Each half measures for --seconds after both are connected, and prints its own
+figures. With --packets each half counts from the first packet, including the
+connection set-up, until that many packets have crossed. Use this for exact
+counts, not for rates.
 
 Example:
   grantway bench packets --size 64,1496 --direction tx,rx
@@ -194,36 +197,36 @@ Example:
   grantway bench packets --end backend --policy staging
   grantway bench packets --end frontend --policy staging")]
 pub struct PacketsArgs {
-    /// Policies by which the buffers cross, or `all`; the others are compared with the first.
+    /// Buffer policies, or `all`. The first one is the reference of the ratios.
     #[arg(long, value_name = "LIST", default_value = "all", value_parser = policies)]
     pub policy: List<Policy>,
-    /// Behaviour of the ends when there is no work: busy, adaptive, interrupt, or `all`.
+    /// Wait mode of the ends: busy, adaptive, interrupt, or `all`.
     #[arg(long, value_name = "LIST", default_value = "adaptive", value_parser = modes)]
     pub mode: List<WaitModeArg>,
-    /// Way of frames into a guest's buffers and out of them: copy, lend (a generator makes the
-    /// frames there, a checker judges them there), or `all`.
+    /// Access to a guest's buffers: copy, lend (generator and checker use the buffers directly), or
+    /// `all`.
     #[arg(long, value_name = "LIST", default_value = "copy", value_parser = apis)]
     pub api: List<Api>,
-    /// Direction as the guest sees it: tx, rx, guest-to-guest, or `all`.
+    /// Direction, seen from the guest: tx, rx, guest-to-guest, or `all`.
     #[arg(long, value_name = "LIST", default_value = "tx", value_parser = one_way)]
     pub direction: List<Direction>,
-    /// Bytes of a frame, without FCS.
+    /// Frame size in bytes, without FCS.
     #[arg(long, value_name = "LIST", default_value = "64", value_parser = sizes)]
     pub size: List<usize>,
-    /// Frames that the generator makes at a time.
+    /// Burst: frames that the generator sends at a time.
     #[arg(long, value_name = "LIST", default_value = "32", value_parser = bursts)]
     pub burst: List<u32>,
-    /// Frames per second that are offered in all; by default as many as are accepted.
+    /// Total frames per second to send. Default: as many as are accepted.
     #[arg(long, value_name = "LIST", value_parser = rates)]
     pub rate: Option<List<u64>>,
-    /// Queues of each vif, each with a generator of its own.
+    /// Queues per vif, each with its own generator.
     #[arg(long, value_name = "LIST", default_value = "1", value_parser = queues)]
     pub queues: List<u16>,
-    /// Seconds that each row of the table is measured.
+    /// Seconds of measurement per row.
     #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
     pub seconds: f64,
-    /// Slices of each row; by default one per 0.1 s, at most 20 unless that makes them longer than
-    /// 0.5 s; with --rate as few as that allows.
+    /// Slices per row. Default: one per 0.1 s and at most 20, or more if a slice would take longer
+    /// than 0.5 s; with --rate the fewest possible.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub pairs: Option<u32>,
     #[command(flatten)]
@@ -255,11 +258,11 @@ impl End {
 /// One half of a set-up.
 #[derive(Debug, Args)]
 pub struct EndArgs {
-    /// Run and measure one end only, by its own counters; the other end is started in its own
-    /// domain, with the same options.
+    /// Run and measure one end only, with its own counters. Start the other end in its own domain
+    /// with the same options.
     #[arg(long, value_enum, conflicts_with_all = ["pairs", "report"])]
     pub end: Option<End>,
-    /// Folder of that end's embedded host; by default the end runs in this machine's Xen domain.
+    /// Directory of that end's embedded host. Default: the Xen domain that this machine is.
     #[arg(long, value_name = "DIR", requires = "end")]
     pub host: Option<PathBuf>,
     /// Domain of that end on the embedded host.
@@ -268,14 +271,14 @@ pub struct EndArgs {
     /// Number of the vif in the guest.
     #[arg(long, value_name = "N", default_value_t = 0, requires = "end")]
     pub devid: u32,
-    /// Count until N packets crossed, however long that takes, instead of --seconds; with
-    /// --direction tx or rx.
+    /// Count until N packets have crossed, instead of for --seconds. Only with --direction tx or
+    /// rx.
     #[arg(long, value_name = "N", requires = "end", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
     pub packets: Option<u64>,
-    /// Port of that end, instead of the generator or the checker.
+    /// Port of that end. Default: the generator or the checker.
     #[arg(long, value_name = "SPEC", requires = "end")]
     pub port: Option<String>,
-    /// Folder of sockets on Xen.
+    /// Directory of sockets on Xen.
     #[arg(long, value_name = "DIR", default_value = grantway_command::place::RUN_FOLDER, requires = "end", conflicts_with = "host")]
     pub run_dir: PathBuf,
 }
@@ -283,10 +286,11 @@ pub struct EndArgs {
 /// `grantway bench latency`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The sender keeps to its schedule whatever becomes of its frames, and a packet's
-time counts from when it was due, not from when there was room for it. The sender
-never sleeps, the other ends wait as --mode says. A round trip is from a guest to
-an echo behind the backend and back. Times are told to two digits.
+The sender keeps its fixed rate even if frames are lost. The time of a packet
+counts from the moment when it was due, not from the moment when there was space
+for it. The sender never sleeps; the other ends wait as --mode says. A round
+trip goes from a guest to an echo port behind the backend and back. Times have
+two significant digits.
 
 Example:
   grantway bench latency --direction round-trip
@@ -296,22 +300,22 @@ pub struct LatencyArgs {
     /// Policies by which the buffers cross, or `all`.
     #[arg(long, value_name = "LIST", default_value = "all", value_parser = policies)]
     pub policy: List<Policy>,
-    /// Behaviour of the ends when there is no work: busy, adaptive, interrupt, or `all`.
+    /// Wait mode of the ends: busy, adaptive, interrupt, or `all`.
     #[arg(long, value_name = "LIST", default_value = "adaptive", value_parser = modes)]
     pub mode: List<WaitModeArg>,
     /// Direction: tx, rx, guest-to-guest, round-trip, or `all`.
     #[arg(long, value_name = "LIST", default_value = "tx,rx,round-trip", value_parser = any_way)]
     pub direction: List<Direction>,
-    /// Bytes of a frame, without FCS.
+    /// Frame size in bytes, without FCS.
     #[arg(long, value_name = "LIST", default_value = "64", value_parser = timed_sizes)]
     pub size: List<usize>,
     /// Frames per second.
     #[arg(long, value_name = "LIST", default_value = "20k", value_parser = rates)]
     pub rate: List<u64>,
-    /// Time one frame in N: reading the clock takes longer than a packet.
+    /// Time one frame in N. Reading the clock takes longer than a packet.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub every: u32,
-    /// Seconds that each row of the table is measured.
+    /// Seconds of measurement per row.
     #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
     pub seconds: f64,
     #[command(flatten)]
@@ -327,13 +331,14 @@ The papers:
   002  lists of packets through each layer of Linux; Edward Cree, 2018
   003  MirageOS on Xen; Dimosthenis Pediaditakis and David Scott, 2013
   004  staging grants; Joao Martins, 2017
-Each row has the paper's figures, of its hardware and of Xen, and the figures of this
-machine on the embedded host, before and after the proposal. Compare the factors with
-care, and the figures not at all: the embedded host's grant operations cost more than
-Xen's. Bursts and waiting are the paper's. A paper's TCP is here frames of 65535 bytes.
-Rows that are not measured are listed with the reason, or with their own command.
+Each row shows the figures of the paper, from its hardware and from Xen, and the
+figures of this machine from the embedded host, before and after the proposal.
+Compare only the factors, and compare them with care: grant operations of the
+embedded host cost more than those of Xen. Bursts and waiting are those of the
+paper. Frames of 65535 bytes stand for the TCP of a paper. Rows that are not
+measured are listed with the reason or with the command that measures them.
 
-With --on-xen nothing is measured: the rows are those that `make lab-bench` wrote, in
+--on-xen measures nothing: it shows the rows that `make lab-bench` wrote, in
 instructions of an emulated machine (lab/README.md).
 
 Example:
@@ -341,16 +346,16 @@ Example:
   grantway bench papers --paper 000,004 --seconds 2 --report papers.html
   grantway bench papers --on-xen")]
 pub struct PapersArgs {
-    /// The papers: 000, 001, 002, 003, 004, or `all`.
+    /// Papers: 000, 001, 002, 003, 004, or `all`.
     #[arg(long, alias = "seed", value_name = "LIST", default_value = "all", value_parser = papers)]
     pub paper: List<&'static str>,
-    /// Frames that the generator makes at a time, in place of each paper's own number.
+    /// Burst: frames that the generator sends at a time. Default: the number of each paper.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=BURST_MAX as i64))]
     pub burst: Option<u32>,
-    /// Seconds that each side of a row is measured.
+    /// Seconds of measurement per side of a row.
     #[arg(long, value_name = "S", default_value = "0.5", value_parser = seconds)]
     pub seconds: f64,
-    /// Show the figures that lab/bench wrote to this file, in place of measuring.
+    /// Show the figures that lab/bench wrote to this file, and measure nothing.
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = ".cache/lab/bookworm/bench.json", conflicts_with_all = ["burst", "seconds", "report"])]
     pub on_xen: Option<PathBuf>,
     #[command(flatten)]
@@ -372,7 +377,7 @@ fn list<T: PartialEq>(text: &str, one: impl Fn(&str) -> Option<T>, expected: &st
     for word in text.split(',') {
         let value = one(word).ok_or_else(|| format!("found {word:?}, expected {expected}"))?;
         if found.contains(&value) {
-            return Err(format!("{word:?} is given twice; keep one"));
+            return Err(format!("{word:?} is given twice; remove one"));
         }
         found.push(value);
     }
@@ -389,13 +394,13 @@ pub fn named<T: PartialEq + Copy>(text: &str, all: &[T], name: impl Fn(T) -> Str
     }
     let names: Vec<String> = all.iter().map(|&value| name(value)).collect();
     let one = |word: &str| names.iter().position(|name| name == word).map(|at| all[at]);
-    list(text, one, &format!("all, or of {}, with commas between", names.join(", ")))
+    list(text, one, &format!("all, or a list of {}, separated by commas", names.join(", ")))
 }
 
 /// Reads a list of whole numbers within bounds; k, M and G are powers of 1000.
 pub fn numbers(text: &str, least: u64, most: u64, what: &str) -> Listed<u64> {
     let one = |word: &str| grantway_ports::number(word).filter(|n| (least..=most).contains(n));
-    list(text, one, &format!("{what} from {least} to {most}, or several with commas between"))
+    list(text, one, &format!("{what} from {least} to {most}, or a list separated by commas"))
 }
 
 /// Reads a list of policies, or `all`.
@@ -443,7 +448,7 @@ fn bursts(text: &str) -> Listed<u32> {
 }
 
 fn rates(text: &str) -> Listed<u64> {
-    numbers(text, 1, RATE_MAX, "frames a second")
+    numbers(text, 1, RATE_MAX, "frames per second")
 }
 
 /// Reads a list of numbers of queues of a vif.
@@ -473,14 +478,14 @@ mod tests {
     fn errors_say_what_was_found_and_expected() {
         for (refused, parts) in [
             (policies("copy,best").err(), ["\"best\"", "staging"]),
-            (policies("").err(), ["\"\"", "all, or of copy"]),
+            (policies("").err(), ["\"\"", "all, or a list of copy"]),
             (modes("idle").err(), ["\"idle\"", "busy, adaptive, interrupt"]),
             (one_way("round-trip").err(), ["\"round-trip\"", "guest-to-guest"]),
             (sizes("64,0").err(), ["\"0\"", "60 to 65535"]),
             (sizes("64,64").err(), ["\"64\"", "twice"]),
             (timed_sizes("60").err(), ["\"60\"", "64 to 65535"]),
             (bursts("1025").err(), ["\"1025\"", "1 to 1024"]),
-            (rates("0").err(), ["\"0\"", "frames a second from 1"]),
+            (rates("0").err(), ["\"0\"", "frames per second from 1"]),
             (queues("17").err(), ["\"17\"", "queues from 1 to 16"]),
             (papers("005").err(), ["\"005\"", "000, 001, 002, 003, 004"]),
         ] {

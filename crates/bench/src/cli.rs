@@ -12,9 +12,9 @@ use grantway_command::program::Commands;
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show the whole path at work on this machine, within seconds.
+    /// Run the whole path on this machine for a few seconds.
     Demo(DemoArgs),
-    /// Measure.
+    /// Measure packets, latency, TCP, scale and more.
     Bench(Box<BenchArgs>),
 }
 

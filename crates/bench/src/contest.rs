@@ -38,7 +38,7 @@ pub struct Point {
 impl Point {
     /// Returns the point in words, for progress.
     pub fn words(&self) -> String {
-        let rate = self.rate.map(|rate| format!(", {rate} a second")).unwrap_or_default();
+        let rate = self.rate.map(|rate| format!(", {rate} per second")).unwrap_or_default();
         let (direction, mode) = (self.direction.words(), self.mode.name());
         format!("{direction}, {} bytes, {mode}{rate}", self.size)
     }

@@ -56,8 +56,12 @@ struct Crew {
 
 impl Crew {
     fn start(args: &CrewArgs) -> Result<Self, CommandError> {
-        let failed =
-            |e: std::io::Error| CommandError::Failed(format!("a folder for the host: {e}"));
+        let failed = |e: std::io::Error| {
+            CommandError::Failed(format!(
+                "cannot create the directory of the \
+                                                              host: {e}"
+            ))
+        };
         let _folder = tempfile::tempdir().map_err(failed)?;
         let _host = Host::spawn(_folder.path()).map_err(CommandError::failed)?;
         let dom0 = Domain::connect(_folder.path(), DomId::ZERO, Role::Service)

@@ -19,7 +19,7 @@ Needs neither Xen nor root.
 Example:
   grantway demo --seconds 2")]
 pub struct DemoArgs {
-    /// Seconds that each line of the table is measured.
+    /// Seconds of measurement per row.
     #[arg(long, value_name = "S", default_value = "0.4", value_parser = seconds)]
     pub seconds: f64,
     /// Print JSON.
@@ -51,9 +51,9 @@ pub fn run(args: &DemoArgs) -> Result<(), CommandError> {
     let points: Vec<Point> = Direction::ONE_WAY.into_iter().flat_map(of).collect();
     if !args.json {
         eprintln!(
-            "A host, a backend and a guest, each a process of its own, joined by one vif, by every\n\
-             policy in turn; then two guests, each with its vif, on the backend's own bridge.\n\
-             Packets are numbered by the sender and checked by the receiver.\n"
+            "First a host, a backend and a guest with one vif: three processes, once per buffer\n\
+             policy. Then two guests, each with a vif, on the backend's own bridge. The sender\n\
+             numbers the packets and the receiver checks them.\n"
         );
     }
     let timing = Timing::short(args.seconds, None)?;
@@ -64,12 +64,13 @@ pub fn run(args: &DemoArgs) -> Result<(), CommandError> {
     }
     output::line(format!(
         "{}\n\
-         Look at the ratios of 64 bytes: what a packet costs beyond its bytes is its grant\n\
-         operations, and staged or persistent pages need none once they are mapped.\n\n\
-         lost: by sequence numbers; a sender waits for space, but a bridge does not wait for a\n\
-         receiver. PPN: packets per turn of the receiving end. Grant operations are real work of\n\
-         the same kind as Xen's, but not Xen's cost. state: where the two processors were (near:\n\
-         one cache; far: two), since figures differ several times by it. More: grantway bench --help",
+         Look at the ratios of 64 bytes: small packets cost mostly grant operations, and mapped\n\
+         pages (staging, persistent) need none.\n\n\
+         lost: detected by sequence numbers. A sender waits for space; a bridge does not wait for\n\
+         a receiver. PPN: packets per poll round of the receiving end. Grant operations of the\n\
+         embedded host do real work of the same kind as Xen's, at another cost. state: place of\n\
+         the two processors (near: one shared cache; far: separate caches), which changes figures\n\
+         by several times. More: grantway bench --help",
         packets::text(&rows)
     ))
 }

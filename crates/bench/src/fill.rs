@@ -84,12 +84,13 @@ pub fn conditions<R: Row>(
     all
 }
 
-/// Returns the number of slices per row in words: `20 slices a row`, or `18 to 20 slices a row`.
+/// Returns the number of slices per row in words: `20 slices per row`, or `18 to 20 slices per
+/// row`.
 pub fn slices(counts: impl Iterator<Item = usize> + Clone) -> String {
     match (counts.clone().min(), counts.max()) {
-        (Some(least), Some(most)) if least < most => format!("{least} to {most} slices a row"),
-        (Some(1), _) => "1 slice a row".to_owned(),
-        (Some(all), _) => format!("{all} slices a row"),
+        (Some(least), Some(most)) if least < most => format!("{least} to {most} slices per row"),
+        (Some(1), _) => "1 slice per row".to_owned(),
+        (Some(all), _) => format!("{all} slices per row"),
         (None, _) => String::new(),
     }
 }

@@ -61,7 +61,7 @@ const COLUMNS: [Column<Row>; 5] = {
 };
 
 /// The conditions of the measurement.
-const SETTING: &str = "one pinned thread, by its processor time; nothing else has its lines";
+const SETTING: &str = "one pinned thread, its processor time; no other thread uses its cache lines";
 
 /// Runs the command.
 ///
@@ -94,7 +94,7 @@ struct Often<F> {
 impl<F: FnMut() -> Result<(), Errno> + Send> Subject for Often<F> {
     fn some(&mut self) -> Result<u64, CommandError> {
         for _ in 0..self.times {
-            (self.once)().map_err(|e| CommandError::Failed(format!("a price: {e}")))?;
+            (self.once)().map_err(|e| CommandError::Failed(format!("cannot measure: {e}")))?;
         }
         Ok(self.times.into())
     }
@@ -134,7 +134,7 @@ fn things() -> Result<Vec<Thing>, CommandError> {
         }),
         often(
             "full fence",
-            "between publishing and looking if a signal is due",
+            "between publishing a request and checking if a signal is due",
             100_000,
             move || {
                 // Fences with nothing between them would become one.
@@ -153,28 +153,25 @@ fn things() -> Result<Vec<Thing>, CommandError> {
                 Ok(())
             },
         ),
-        often("clock", "each turn, by the vDSO", 10_000, || {
+        often("clock", "each poll round, through the vDSO", 10_000, || {
             black_box(Instant::now());
             Ok(())
         }),
-        often("processor time of a thread", "where queues share a worker", 2_000, || {
+        often("processor time of a thread", "if queues share a worker", 2_000, || {
             black_box(clock_gettime(ClockId::ThreadCPUTime));
             Ok(())
         }),
-        often(
-            "read that finds nothing",
-            "a port that is read on trial",
-            2_000,
-            move || match read(&nothing, &mut [0; 8]) {
+        often("read that finds nothing", "a read of a port that has no frame", 2_000, move || {
+            match read(&nothing, &mut [0; 8]) {
                 Err(Errno::AGAIN) => Ok(()),
                 other => other.and(Err(Errno::IO)),
-            },
-        ),
+            }
+        }),
         often("poll of three descriptors", "before a sleep", 1_000, move || {
             let mut polled = [0, 1, 2].map(|n| PollFd::new(&three[n], PollFlags::IN));
             poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).map(drop)
         }),
-        often("signal, sleep and wake-up", "each side, where both sleep", 50, move || echo.once()),
+        often("signal, sleep and wake-up", "each side, if both sleep", 50, move || echo.once()),
     ])
 }
 

@@ -136,7 +136,7 @@ impl Part {
         if let Some(mut err) = self.child.stderr.take() {
             let _ = err.read_to_string(&mut words);
         }
-        let last = words.lines().last().unwrap_or("it ended without a word").to_string();
+        let last = words.lines().last().unwrap_or("it ended without a message").to_string();
         CommandError::Failed(format!("{}: {last}", self.name))
     }
 
@@ -273,8 +273,8 @@ fn late(plan: &Plan, guest: usize, sample: Option<&Sample>) -> CommandError {
     let (guest, seconds) = (domain(guest), PATIENCE.as_secs());
     CommandError::Failed(match vif {
         Some(vif) if vif["connected"] == true => format!(
-            "domain {guest} and the backend agreed on {} within {seconds} s, expected {}; leave \
-             that policy out",
+            "domain {guest} and the backend agreed on {} within {seconds} s, expected {}; remove \
+             that policy",
             vif["policy"], plan.policy
         ),
         _ => format!("the vif of domain {guest} did not connect within {seconds} s"),
@@ -297,10 +297,12 @@ impl Rig {
     ///
     /// A part did not get ready; the error has its own words.
     pub fn start(plan: &Plan) -> Result<Self, CommandError> {
-        let dir = tempfile::Builder::new()
-            .prefix("grantway-")
-            .tempdir()
-            .map_err(|e| CommandError::Failed(format!("a folder for the host: {e}")))?;
+        let dir = tempfile::Builder::new().prefix("grantway-").tempdir().map_err(|e| {
+            CommandError::Failed(format!(
+                "cannot create the directory of the host: \
+                                                       {e}"
+            ))
+        })?;
         let path = dir.path().to_string_lossy().into_owned();
         let host = Part::start("host", &["host", "--dir", &path].map(str::to_owned))?;
         let (behind, ports) = plan.direction.ports(&plan.generator, plan.sink);

@@ -46,7 +46,7 @@ impl Watch {
             self.came.set(true);
         }
         match self.came.get() {
-            true => Err(CommandError::Failed("interrupted; nothing of it is left".into())),
+            true => Err(CommandError::Failed("interrupted; everything was removed".into())),
             false => Ok(()),
         }
     }
@@ -87,10 +87,10 @@ impl Watch {
 pub fn check_rights() -> Result<(), CommandError> {
     let missing = |what: &str| Err(CommandError::Failed(what.to_owned()));
     if !geteuid().is_root() {
-        return missing("it makes network namespaces and TAPs; run it as root (sudo)");
+        return missing("this bench creates network namespaces and TAPs; run it as root (sudo)");
     }
     if !Path::new("/dev/net/tun").exists() {
-        return missing("/dev/net/tun is not there; modprobe tun");
+        return missing("/dev/net/tun is missing; modprobe tun");
     }
     Ok(())
 }
@@ -106,7 +106,7 @@ pub fn check_programs(programs: &[(&str, &str)]) -> Result<(), CommandError> {
     match programs.iter().find(|(program, _)| !there(program)) {
         None => Ok(()),
         Some((program, package)) => Err(CommandError::Failed(format!(
-            "the program {program} is not there; apt install {package}"
+            "the program {program} is missing; apt install {package}"
         ))),
     }
 }
@@ -232,7 +232,7 @@ impl Process {
         let words = if err.trim().is_empty() { out } else { err };
         let words: Vec<&str> = words.split_whitespace().collect();
         let words = match words.is_empty() {
-            true => "it ended without a word".to_owned(),
+            true => "it ended without a message".to_owned(),
             false => words.join(" "),
         };
         // A long text says at its end why the process ended.

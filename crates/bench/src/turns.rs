@@ -92,8 +92,12 @@ struct Turns {
 
 impl Turns {
     fn start(args: &TurnsArgs) -> Result<Self, CommandError> {
-        let failed =
-            |e: std::io::Error| CommandError::Failed(format!("a folder for the host: {e}"));
+        let failed = |e: std::io::Error| {
+            CommandError::Failed(format!(
+                "cannot create the directory of the \
+                                                              host: {e}"
+            ))
+        };
         // The host runs on a thread of this process.
         let folder = tempfile::tempdir().map_err(failed)?;
         let host = Host::spawn(folder.path()).map_err(CommandError::failed)?;

@@ -364,10 +364,10 @@ fn papers_stand_beside_ours() {
         "6.50 > 14.0",
         "embedded host",
         "state",
-        "frames of 65,535 B in place of TCP",
+        "frames of 65,535 B for TCP",
         "1.31",
         "2392614",
-        "turns (nr_napi_schedule)",
+        "poll rounds (nr_napi_schedule)",
         "Not measured here",
     ] {
         assert!(text.contains(words), "no {words:?} in\n{text}");
@@ -451,7 +451,7 @@ fn papers_show_the_rows_of_the_lab() {
         "make lab-bench PART=image-poll",
         "our frontend has one queue in lab/bench",
         "2.75 Gbit/s",
-        "TCP by iperf3 of stock guests",
+        "TCP of stock guests (iperf3)",
     ] {
         assert!(text.contains(words), "no {words:?} in\n{text}");
     }

@@ -137,7 +137,7 @@ fn an_interrupted_bench_takes_everything_with_it() {
     bench.signal(Signal::INT);
     let status = bench.wait_end(PROMPT);
     assert_eq!(status.code(), Some(1), "{status}");
-    bench.check_last_line("grantway bench: interrupted", "nothing of it is left");
+    bench.check_last_line("grantway bench: interrupted", "everything was removed");
     assert_eq!(std::fs::read_dir(folder.path()).expect("the folder").count(), 0);
 }
 
@@ -156,7 +156,7 @@ fn what_is_missing_is_said_in_one_line() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut command = grantway_with(&["bench", "peers"]);
     command.env("PATH", folder.path());
-    refused(command, 1, &["dpdk-testpmd is not there", "apt install dpdk-dev"]);
+    refused(command, 1, &["dpdk-testpmd is missing", "apt install dpdk-dev"]);
     refused(grantway_with(&["bench", "peers", "--peer", "xdp"]), 2, &["\"xdp\"", "vhost-split"]);
     let long = grantway_with(&["bench", "peers", "--seconds", "9", "--pairs", "3"]);
     refused(long, 2, &["slices of 3.0 s", "--pairs 18"]);

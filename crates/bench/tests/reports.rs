@@ -69,7 +69,7 @@ fn packets_over_sizes_and_bursts() {
     let mut args = vec!["bench", "packets", "--policy", "copy,staging", "--size", "1496,64"];
     args.extend(["--burst", "8,32", "--seconds", "0.1"]);
     let (text, page) = run(&args);
-    let over = |what, common| format!("Packets a second over {what}, {common}");
+    let over = |what, common| format!("Packets per second over {what}, {common}");
     let [sizes, bursts] = [["burst 8", "burst 32"], ["64 bytes", "1496 bytes"]];
     let sizes = sizes.map(|common| over("frame size", common));
     let bursts = bursts.map(|common| over("burst", common));
@@ -114,7 +114,7 @@ fn latency_as_a_distribution() {
     let mut args = vec!["bench", "latency", "--policy", "copy,staging", "--rate", "2k"];
     args.extend(["--direction", "tx,round-trip", "--every", "1", "--seconds", "0.2"]);
     let (text, page) = run(&args);
-    assert_eq!(plots(&page), ["Time under way"; 2]);
+    assert_eq!(plots(&page), ["Latency"; 2]);
     has(&page, &["Guest transmit", "Round trip", ">90%</text>", ">max</text>", ">p99.9</th>"]);
     for direction in ["guest transmit", "round trip"] {
         let rows = text.lines().filter_map(|line| line.strip_prefix(direction));
@@ -132,10 +132,7 @@ fn papers_beside_ours_with_factors_over_queues() {
     let [sent, received] =
         ["transmit", "receive"].map(|way| format!("Factor over queues, guest {way}"));
     assert_eq!(titles, [&sent, &received, &sent, &received], "one of each for both tables");
-    has(
-        &page,
-        &["Paper 004, Mpps: ", "Paper 004, Gbit/s: ", "that a wire carries", ">148.81</td>"],
-    );
+    has(&page, &["Paper 004, Mpps: ", "Paper 004, Gbit/s: ", "at wire speed", ">148.81</td>"]);
     has_rows(&page, &text, "guest ");
 }
 
@@ -155,8 +152,8 @@ fn lists_over_length_and_rules() {
     let (text, page) = run(&args);
     let expected = [
         "Gain over list length",
-        "Time of a packet over list length",
-        "Time of a packet over number of rules",
+        "Time per packet over list length",
+        "Time per packet over number of rules",
     ];
     assert_eq!(plots(&page), expected[usize::from(!gains(&text))..], "{text}");
     has(&page, &["</svg>50 rules</li>", "</svg>lists of 64</li>", "<dt>n</dt>", ">state ns</th>"]);
@@ -183,7 +180,7 @@ fn a_page_that_cannot_be_written_is_told_before_anything_is_measured() {
             assert_eq!(output.status.code(), Some(1), "{}", words(&output));
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
             assert_eq!(said.lines().count(), 1, "{said}");
-            has(&said, &["--report ", "name a file in a folder that can be written to"]);
+            has(&said, &["--report ", "expected a file in a writable directory"]);
         }
     }
 }

@@ -129,7 +129,7 @@ fn an_interrupted_bench_takes_everything_with_it() {
         bench.signal(signal);
         let status = bench.wait_end(PROMPT);
         assert_eq!(status.code(), Some(1), "{signal:?}: {status}");
-        bench.check_last_line("grantway bench: interrupted", "nothing of it is left");
+        bench.check_last_line("grantway bench: interrupted", "everything was removed");
         assert_eq!(namespaces(bench.pid()), [""; 0], "{signal:?}");
         assert_eq!(std::fs::read_dir(folder.path()).expect("the folder").count(), 0);
         assert_eq!(processes_of(&folder.path().to_string_lossy()), [""; 0]);
@@ -158,10 +158,10 @@ fn what_is_missing_is_said_in_one_line() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut command = grantway_with(&["bench", "stream"]);
         command.env("PATH", folder.path());
-        refused(command, 1, &["iperf3 is not there", "apt install iperf3"]);
+        refused(command, 1, &["iperf3 is missing", "apt install iperf3"]);
         if available(&["iperf3"]) {
             let command = grantway_with(&["bench", "stream", "--report", "/no/such/x.html"]);
-            refused(command, 1, &["--report /no/such/x.html", "name a file"]);
+            refused(command, 1, &["--report /no/such/x.html", "expected a file"]);
         }
     }
     refused(grantway_with(&["bench", "stream", "--policy", "flip"]), 2, &["\"flip\"", "staging"]);

@@ -13,12 +13,12 @@ pub const QUEUES_MAX: i64 = grantway_backend::MAX_QUEUES as i64;
 /// Largest number of a domain.
 pub const DOMAIN_MAX: i64 = grantway_hypervisor::DomId::FIRST_RESERVED as i64 - 1;
 
-/// The way to wait when there is nothing to do.
+/// Wait mode of a thread without work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum WaitModeArg {
-    /// Never sleep: a processor for the shortest latency.
+    /// Never sleep. Takes a whole processor, has the lowest latency.
     Busy,
-    /// Look for 50 us, then sleep.
+    /// Poll for 50 us, then sleep.
     Adaptive,
     /// Sleep at once.
     Interrupt,
@@ -46,7 +46,7 @@ impl WaitModeArg {
 pub enum Api {
     /// Frames are copied.
     Copy,
-    /// A generator makes frames in the buffers, and a checker judges them there.
+    /// A generator writes frames directly into the buffers, and a checker reads them there.
     Lend,
 }
 
@@ -87,13 +87,13 @@ impl Switch {
 /// The guest that a frontend runs in.
 #[derive(Debug, Args)]
 pub struct GuestArgs {
-    /// Folder of the embedded host. Without it: the Xen domain that this machine is.
+    /// Directory of the embedded host. Default: the Xen domain that this machine is.
     #[arg(long, value_name = "DIR", requires = "domain")]
     pub host: Option<PathBuf>,
-    /// The domain of the embedded host.
+    /// Domain of the embedded host.
     #[arg(long, value_name = "N", requires = "host", allow_negative_numbers = true, value_parser = within::<u16>(1..=DOMAIN_MAX))]
     pub domain: Option<u16>,
-    /// Folder of sockets on Xen.
+    /// Directory of sockets on Xen.
     #[arg(long, value_name = "DIR", default_value = crate::place::RUN_FOLDER, conflicts_with = "host")]
     pub run_dir: PathBuf,
 }
@@ -104,11 +104,11 @@ pub enum BufferPolicy {
     /// The best policy that both ends support: staging, then persistent, then copy.
     #[default]
     Auto,
-    /// A grant copy for each slot, as with any backend and any frontend.
+    /// One grant copy per slot. Works with any backend.
     Copy,
-    /// Pages stay mapped once they were seen (feature-persistent).
+    /// Pages stay mapped after their first use (feature-persistent).
     Persistent,
-    /// Pages are mapped that the frontend lists over the control ring.
+    /// Pages that the frontend lists over the control ring stay mapped.
     Staging,
 }
 

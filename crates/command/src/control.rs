@@ -90,7 +90,7 @@ pub fn take_place(path: &Path) -> std::io::Result<UnixListener> {
     if UnixStream::connect(path).is_ok() {
         return Err(std::io::Error::new(
             ErrorKind::AddrInUse,
-            "another process serves this already; stop it first",
+            "another process already serves this socket; stop it first",
         ));
     }
     match std::fs::remove_file(path) {

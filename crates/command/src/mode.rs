@@ -15,7 +15,10 @@ pub fn wait_mode(asked: Option<WaitModeArg>) -> WaitMode {
     let fitting = WaitMode::fitting();
     let Some(asked) = asked else { return fitting };
     if asked != WaitModeArg::Interrupt && fitting == WaitMode::Interrupt {
-        info!("--mode {}: interrupt instead, since there is one processor only", asked.name());
+        info!(
+            "--mode {}: interrupt is used instead, because there is only one processor",
+            asked.name()
+        );
         return fitting;
     }
     match asked {

@@ -15,8 +15,8 @@ const NETFRONT: &str = "sys/bus/xen/drivers/vif";
 pub enum Obstacle {
     /// A driver of the kernel has the vif.
     #[error(
-        "vif {devid} is held by the kernel's driver {driver:?}: two frontends would run one vif; \
-         take it away: echo vif-{devid} > /sys/bus/xen/drivers/{driver}/unbind; and for good: \
+        "vif {devid} is used by the kernel's driver {driver:?}: two frontends would run one vif; \
+         take it away: echo vif-{devid} > /sys/bus/xen/drivers/{driver}/unbind; permanently: \
          printf 'blacklist xen-netfront\\ninstall xen-netfront /bin/false\\n' > \
          /etc/modprobe.d/grantway-frontend.conf"
     )]
@@ -28,8 +28,8 @@ pub enum Obstacle {
     },
     /// gntalloc gives fewer pages than are needed.
     #[error(
-        "xen-gntalloc gives {limit} pages to all of this domain, and {queues} \
-         {needed}; raise it: {}; or use fewer --queues",
+        "the limit of xen-gntalloc for this domain is {limit} pages, and {queues} {needed}; raise \
+         it: {}; or use fewer --queues",
         raise_gntalloc(roomy(*.needed))
     )]
     FewPages {
@@ -55,8 +55,8 @@ pub fn check(root: &Path, devid: u32, need: Footprint) -> Result<(), Obstacle> {
     match limit.ok().and_then(|limit| limit.trim().parse::<u64>().ok()) {
         Some(limit) if limit < need.grants() => {
             let queues = match need.queues() {
-                1 => "1 queue by this policy takes".to_owned(),
-                queues => format!("{queues} queues by this policy take"),
+                1 => "1 queue with this policy needs".to_owned(),
+                queues => format!("{queues} queues with this policy need"),
             };
             Err(Obstacle::FewPages { limit, needed: need.grants(), queues })
         }
@@ -165,7 +165,7 @@ mod tests {
         symlink("../../../bus/xen/drivers/vif", devices.join("vif-1/driver")).unwrap();
         assert_eq!(system.check(0, Policy::Copy, 1), Ok(()));
         let text = system.check(1, Policy::Copy, 1).unwrap_err().to_string();
-        assert!(text.starts_with("vif 1 is held by the kernel's driver \"vif\""), "{text}");
+        assert!(text.starts_with("vif 1 is used by the kernel's driver \"vif\""), "{text}");
         assert!(text.contains("echo vif-1 > /sys/bus/xen/drivers/vif/unbind"), "{text}");
         assert!(text.contains(r"'blacklist xen-netfront\ninstall xen-netfront /bin/false\n'"));
         assert!(!text.contains('\n') && !text.contains("  "), "{text}");
@@ -234,12 +234,12 @@ mod tests {
         let refused = system.check(0, Policy::Copy, 3).unwrap_err();
         assert_eq!(
             refused.to_string(),
-            "xen-gntalloc gives 1024 pages to all of this domain, and 3 queues by this policy take \
-             1209; raise it: echo 2048 > /sys/module/xen_gntalloc/parameters/limit; or use fewer \
+            "the limit of xen-gntalloc for this domain is 1024 pages, and 3 queues with this policy \
+             need 1209; raise it: echo 2048 > /sys/module/xen_gntalloc/parameters/limit; or use fewer \
              --queues"
         );
         let one = System::with_limit("400").check(0, Policy::Copy, 1).unwrap_err();
-        assert!(one.to_string().contains("1 queue by this policy takes 405"), "{one}");
+        assert!(one.to_string().contains("1 queue with this policy needs 405"), "{one}");
         assert_eq!(System::with_limit("4096").check(0, Policy::Staging, 4), Ok(()));
         // A gntalloc that is built in, or of another kernel, says so when it is full.
         assert_eq!(System::with_limit("").check(0, Policy::Staging, 4), Ok(()));

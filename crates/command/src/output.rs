@@ -15,9 +15,9 @@ pub fn line(text: impl AsRef<str>) -> Result<(), CommandError> {
     let text = text.as_ref();
     let text = text.strip_suffix('\n').unwrap_or(text);
     match writeln!(out, "{text}").and_then(|()| out.flush()) {
-        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(CommandError::Failed(format!(
-            "standard output: {e}; expected something that can be written to"
-        ))),
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => {
+            Err(CommandError::Failed(format!("standard output: {e}; it must be writable")))
+        }
         _ => Ok(()),
     }
 }

@@ -82,7 +82,7 @@ impl Place {
         .map_err(CommandError::failed)?;
         make_folder(run_folder).map_err(|e| {
             CommandError::Failed(format!(
-                "{}: {e}; name a folder that can be written to with --run-dir",
+                "{}: {e}; give a writable directory with --run-dir",
                 run_folder.display()
             ))
         })?;

@@ -14,17 +14,17 @@ use std::str::FromStr;
 /// `grantway host`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Prints `ready` once it serves, and serves until SIGTERM or SIGINT.
-The store speaks Xen's own wire protocol, so Xen's tools work against it.
+Prints `ready` when it serves, and runs until SIGTERM or SIGINT. The store uses
+Xen's own wire protocol, so Xen's tools work with it.
 
 Example:
   grantway host --dir /tmp/gw &
   XENSTORED_PATH=/tmp/gw/xenstored/socket xenstore-ls -f")]
 pub struct HostArgs {
-    /// Folder of the host's sockets, which is made if it does not exist.
+    /// Directory of the host's sockets. It is created if it does not exist.
     #[arg(long, value_name = "DIR")]
     pub dir: PathBuf,
-    /// Event channels that a domain has.
+    /// Event channels per domain.
     #[arg(long, value_enum, default_value_t = PortsArg::TwoLevel)]
     pub ports: PortsArg,
 }
@@ -43,29 +43,31 @@ pub enum PortsArg {
 /// `grantway attach`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The keys, all optional, with commas between (xl-network-configuration(5), but for checksum):
-  mac      address of the guest; default: a random one with Xen's prefix
+Keys of VIF, all optional, separated by commas. xl-network-configuration(5)
+defines all of them except checksum:
+  mac      MAC address of the guest; default: random, with Xen's prefix
   vifname  name of the backend's network device; default: vifDOMAIN.DEVID
-  bridge   bridge that the device is to join
+  bridge   bridge that the device joins
   script   hotplug script
   rate     limit on what the guest transmits: 10Mb/s, 1MB/s@20ms
   mtu      largest IP packet in bytes, 68 to 65535
-  devid    the vif's number; default: the lowest free one
+  devid    number of the vif; default: the lowest free one
   backend  domain of the backend; default: 0
   checksum `full` or `offload`, as for `grantway backend --checksum`
-And, without a value:
-  trusted, untrusted  whether the guest trusts its backend; default: trusted
+Words without a value:
+  trusted    the guest trusts its backend (default)
+  untrusted  the guest does not trust its backend
 
 Example:
   grantway attach --host /tmp/gw --domain 1 'mac=00:16:3e:00:00:01,vifname=gwb1'")]
 pub struct AttachArgs {
-    /// Folder of the embedded host.
+    /// Directory of the embedded host.
     #[arg(long, value_name = "DIR")]
     pub host: PathBuf,
-    /// Domain, 1 to 32751, which is made if it does not exist.
+    /// Domain, 1 to 32751. It is created if it does not exist.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=DOMAIN_MAX))]
     pub domain: u16,
-    /// The vif, as written for xl.
+    /// The vif, in the syntax of xl.
     #[arg(value_name = "VIF", default_value = "")]
     pub vif: String,
 }
@@ -73,12 +75,12 @@ pub struct AttachArgs {
 /// `grantway detach`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Asks the backend to close, waits up to 10 s for it, and removes the vif.
+Asks the backend to close the vif, waits up to 10 s, and then removes the vif.
 
 Example:
   grantway detach --host /tmp/gw --domain 1 --devid 0")]
 pub struct DetachArgs {
-    /// Folder of the embedded host.
+    /// Directory of the embedded host.
     #[arg(long, value_name = "DIR")]
     pub host: PathBuf,
     /// Domain that has the vif.
@@ -95,16 +97,16 @@ pub struct DetachArgs {
 /// `grantway list`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A dash stands for what is not there.
+A dash means that there is no value.
 
 Example:
   grantway list --host /tmp/gw --tables
   grantway list --host /tmp/gw --json | jq '.vifs[].backend_state'")]
 pub struct ListArgs {
-    /// Folder of the embedded host.
+    /// Directory of the embedded host.
     #[arg(long, value_name = "DIR")]
     pub host: PathBuf,
-    /// Also show what the host holds: ports, grants, and the domains that reach them.
+    /// Also show the event channels, grants and store nodes of each domain.
     #[arg(long)]
     pub tables: bool,
     /// Print JSON.
@@ -115,29 +117,45 @@ pub struct ListArgs {
 /// `grantway backend`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Without --host it runs on Xen, in dom0 or in a driver domain, in place of the
-kernel's xen-netback; each vif gets a TAP that the hotplug script sets up.
+Without --host the backend runs on Xen, in dom0 or in a driver domain, in place
+of the kernel's xen-netback. Each vif gets a TAP, which the hotplug script sets
+up.
 
-Ports: tap[:NAME], vhost[:NAME], bridge, null, echo, check[:from=MAC],
-pcap:in=FILE,out=FILE,
-generator[:size=N,rate=N,burst=N,flows=N,count=N,window=N,timed=N,to=MAC,from=MAC].
-A TAP without a name is named as its vif asks. With vhost a thread of the kernel moves the
-TAP's frames (modprobe vhost_net): it takes work off the backend's thread, most for short
-frames to the host, and costs more in all for TCP from the host. An uplink may also be packet:NAME: a card,
-a veth or a VLAN interface. The host's own stack and the guests do not reach each other
-through that interface; if they must, use a TAP and a bridge of the kernel's.
-Prints `ready` once it serves. SIGTERM leaves the vifs to a successor, which
-takes over without any guest noticing, as it does after a kill; SIGINT closes
-them.
+Ports:
+  tap[:NAME]            a TAP; default NAME: the one that the vif asks for
+  vhost[:NAME]          a TAP whose frames a kernel thread moves (modprobe
+                        vhost_net): less work for the backend's thread, most for
+                        short frames to the host; more work in total for TCP
+                        from the host
+  bridge                Grantway's own bridge between the vifs
+  packet:NAME           an existing interface; only with --uplink
+  null                  discards all frames
+  echo                  sends all frames back
+  check[:from=MAC]      checks the frames of a generator
+  pcap:in=FILE,out=FILE
+                        reads frames from one capture, writes to another
+  generator[:KEY=VALUE,...]
+                        sends numbered frames; keys: size, rate, burst, flows,
+                        count, window, timed (numbers), to, from (MACs)
 
-With --rules one thread moves all frames, so that a connection or a rate is known in
-one place; to rules, what is behind a vif's own port is \"uplink\". SIGHUP loads the
-file again, between two lists of frames: none is lost. `grantway rules show` and
-`grantway graph` say what became of them.
+An uplink connects the bridge to other networks. With packet:NAME it uses a
+card, a veth or a VLAN interface. The host's own network stack and the guests
+cannot reach each other through that interface. If they must, use a TAP and a
+bridge of the kernel.
 
-Once it serves it has only the rights that it needs: no thread runs a program, threads that
-move frames open and connect nothing, and the control thread opens only the devices, the
-run folder and the files named here. The log says which parts of this the kernel lacks.
+The backend prints `ready` when it serves. SIGTERM ends it and leaves the vifs
+connected: the next backend takes them over, and guests do not notice. The same
+holds after SIGKILL. SIGINT closes the vifs.
+
+With --rules one thread moves all frames, so that each connection and each rate
+is tracked in one place. In rules, \"uplink\" is the network behind the vifs' own
+ports. SIGHUP loads the file again without losing a frame. `grantway rules show`
+and `grantway graph` show what happened to the frames.
+
+When it serves, the backend keeps only the rights that it needs: it runs no
+program, the threads that move frames open no files and make no connections,
+and the control thread opens only its devices, the run directory and the files
+named here. The log lists the parts that the kernel does not support.
 
 Example:
   grantway backend
@@ -146,82 +164,83 @@ Example:
   grantway backend --merge off
   grantway backend --host /tmp/gw --port null --mode busy --cpu 0")]
 pub struct BackendArgs {
-    /// Folder of the embedded host. Default: real Xen.
+    /// Directory of the embedded host. Default: real Xen.
     #[arg(long, value_name = "DIR")]
     pub host: Option<PathBuf>,
-    /// Folder of sockets and journals on Xen.
+    /// Directory of sockets and journals on Xen.
     #[arg(long, value_name = "DIR", default_value = grantway_command::place::RUN_FOLDER, conflicts_with = "host")]
     pub run_dir: PathBuf,
-    /// Port to which each vif is bridged.
+    /// Port that each vif is connected to.
     #[arg(long, value_name = "SPEC", default_value = "tap")]
     pub port: String,
-    /// Address of the TAP of a new vif. The default is that of xen-netback's interfaces: a bridge
-    /// never takes it for its own, and routed guests may rely on it. `keep`: the kernel's choice. A
-    /// TAP that is taken over keeps its address, and so does one that --port names.
+    /// MAC address of the TAP of a new vif. The default is the address of xen-netback's interfaces:
+    /// a bridge never uses it as its own address, and routed guests may rely on it. `keep`: an
+    /// address chosen by the kernel. An existing TAP keeps its address, and so does a TAP that
+    /// --port names.
     #[arg(long, value_name = "MAC|keep", default_value = "fe:ff:ff:ff:ff:ff", hide_short_help = true, value_parser = TapMac::from_str)]
     pub tap_mac: TapMac,
-    /// Mode of waiting. Default: adaptive. With only one processor no thread spins, and all modes
-    /// are interrupt.
+    /// Wait mode of threads without work. Default: adaptive. On a machine with one processor the
+    /// mode is always interrupt.
     #[arg(long, value_enum)]
     pub mode: Option<WaitModeArg>,
-    /// Best buffer policy to offer. Each vif gets the best that both ends support; copy and map
-    /// hold for all vifs.
+    /// Best buffer policy to offer. Each vif uses the best policy that both ends support. `copy`
+    /// and `map` apply to all vifs.
     #[arg(long, value_enum, default_value_t = PolicyBound::Staging)]
     pub policy: PolicyBound,
-    /// Most pages of a vif's guest that are mapped at once, without its rings; buffers beyond that
+    /// Largest number of pages mapped at once per vif, rings excluded. Buffers beyond this limit
     /// are copied.
     #[arg(long, value_name = "N", default_value_t = 4096, hide_short_help = true)]
     pub mapped_pages: u32,
-    /// Most pages of all guests that are mapped at once, without rings. A vif may hold no more of
-    /// them than are still free. Default: three quarters of what Xen allows; no limit on an
+    /// Largest number of pages mapped at once for all vifs, rings excluded. One vif may hold no
+    /// more pages than are still free. Default: three quarters of what Xen allows; no limit on an
     /// embedded host.
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub mapped_total: Option<u64>,
-    /// Port beside the guests on the bridge, with --port bridge: one of the ports above, or
-    /// packet:NAME for the wire behind an interface that exists.
+    /// Port that connects the bridge to other networks, with --port bridge: any port listed below,
+    /// or packet:NAME for an existing interface.
     #[arg(long, value_name = "SPEC")]
     pub uplink: Option<String>,
-    /// File of rules for the packets of every vif, as `grantway rules check --help` shows. SIGHUP
-    /// loads it again; a file with errors is refused.
+    /// Rules file for the packets of all vifs (see `grantway rules check --help`). SIGHUP loads it
+    /// again; an invalid file is rejected.
     #[arg(long, value_name = "FILE")]
     pub rules: Option<PathBuf>,
-    /// Capture of the packets that a filter mirrors, with --rules.
+    /// Write the packets that a filter mirrors to this capture. Needs --rules.
     #[arg(long, value_name = "FILE.pcap", requires = "rules")]
     pub mirror: Option<PathBuf>,
-    /// Merge TCP segments and UDP datagrams of guests for receivers that accept large frames, and
-    /// cut large frames from a TAP for guests that do not.
+    /// Merge TCP segments and UDP datagrams from guests for receivers that accept large frames, and
+    /// segment large frames from a TAP for guests that do not accept them.
     #[arg(long, value_enum, default_value_t = Switch::On)]
     pub merge: Switch,
-    /// Checksums of vifs that have no mark of their own. A node `checksum` in a vif's backend folder
-    /// marks it, or `other-config:checksum` of the VIF on XAPI; both are read when the guest
-    /// connects.
+    /// Checksums of vifs that have no setting of their own. The setting of a vif is the node
+    /// `checksum` in its backend directory of the store, or `other-config:checksum` of the VIF on
+    /// XAPI. It is read when the guest connects.
     #[arg(long, value_enum, default_value_t = ChecksumArg::Offload)]
     pub checksum: ChecksumArg,
-    /// Most queues that a vif may have. Its frontend uses as many of them as it wants.
+    /// Largest number of queues per vif. The frontend may use fewer.
     #[arg(long, value_name = "N", default_value_t = QUEUES_OFFERED, value_parser = clap::value_parser!(u8).range(1..=QUEUES_MAX))]
     pub queues: u8,
-    /// Threads that move frames, each for its share of the queues. Default: one for every second
-    /// processor, at most 4.
+    /// Threads that move frames. The queues are shared out among them. Default: one per two
+    /// processors, at most 4.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     pub workers: Option<u8>,
-    /// Time that a frame waits for a guest that posts no pages, before it is dropped.
+    /// Time in ms that a frame waits for a guest that posts no pages. Then the frame is dropped.
     #[arg(long, value_name = "MS", default_value_t = 10_000, hide_short_help = true)]
     pub drain_timeout: u64,
-    /// Time after which the interface of a guest that posts no pages loses its carrier.
+    /// Time in ms after which the interface of a guest that posts no pages loses its carrier.
     #[arg(long, value_name = "MS", default_value_t = 60_000, hide_short_help = true)]
     pub stall_timeout: u64,
     /// Run on this processor only.
     #[arg(long, value_name = "N")]
     pub cpu: Option<usize>,
-    /// Serve metrics for Prometheus at http://ADDR/metrics, such as 127.0.0.1:9633.
+    /// Serve Prometheus metrics at http://ADDR/metrics. Example: 127.0.0.1:9633.
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<std::net::SocketAddr>,
-    /// Keep all rights. Without the sandbox, a worker that a guest takes over has the rights of
-    /// this user: it can open files, run programs and make connections. The control thread can open
-    /// every file. Use this option to debug: the sandbox also hides symbols from backtraces.
+    /// Switch the sandbox off. Without it, a guest that takes over a thread gets the rights of this
+    /// user: it can open files, run programs and make connections. Use this option to debug: the
+    /// sandbox also hides symbols from backtraces.
     #[arg(long)]
     pub no_sandbox: bool,
-    /// Domain of the embedded host in which the backend serves. Default: 0.
+    /// Domain of the embedded host that the backend runs in. Default: 0.
     #[arg(long, value_name = "N", requires = "host", value_parser = clap::value_parser!(u16).range(0..=DOMAIN_MAX))]
     pub domain: Option<u16>,
 }
@@ -229,10 +248,10 @@ pub struct BackendArgs {
 /// Checksums of the frames that vifs carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ChecksumArg {
-    /// A checksum may be left blank between guests and interfaces that accept that.
+    /// Checksums may stay blank between guests and interfaces that accept this.
     Offload,
-    /// No frame to or from the guest has a blank checksum, and none is left to be segmented. For
-    /// routers that drop or forward such frames, as those of FreeBSD's pf.
+    /// Every frame to or from the guest has a complete checksum, and none is left to be segmented.
+    /// For guests that route, such as FreeBSD with pf.
     Full,
 }
 
@@ -266,14 +285,15 @@ impl FromStr for TapMac {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Without --host it runs a vif of the Xen domain that this machine is, in place of
-the kernel's xen-netfront, which must not hold it. It needs /dev/xen/gntalloc
-and /dev/xen/evtchn, and goes on where the domain was saved and restored.
+the kernel's xen-netfront, which must not use that vif. It needs
+/dev/xen/gntalloc and /dev/xen/evtchn, and continues after the domain was saved
+and restored.
 
-Ports are written as for `grantway backend`. Prints `ready` once the vif is
-found and the port is open, and runs until SIGTERM or SIGINT.
+`grantway backend --help` lists the ports. The frontend prints `ready` when it
+found the vif and opened the port, and runs until SIGTERM or SIGINT.
 
-With --queues above 1 the TAP has as many, and the kernel spreads flows over
-them; a generator makes flows of their own for each.
+With --queues above 1 the TAP has the same number of queues, and the kernel
+spreads flows over them. A generator sends its own flows on each queue.
 
 Example:
   grantway frontend --tap gw0 --policy staging
@@ -286,30 +306,30 @@ pub struct FrontendArgs {
     /// Number of the vif in its domain.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=65_535))]
     pub devid: u32,
-    /// Bridge the vif to a TAP of this name.
+    /// Connect the vif to a TAP of this name.
     #[arg(long, value_name = "NAME", conflicts_with = "port", required_unless_present = "port")]
     pub tap: Option<String>,
-    /// Bridge the vif to another port.
+    /// Connect the vif to another port.
     #[arg(long, value_name = "SPEC")]
     pub port: Option<String>,
-    /// Queues to ask for, each with a thread and a queue of the port to itself. The backend may
-    /// offer fewer.
+    /// Queues to ask for. Each queue has its own thread and its own queue of the port. The backend
+    /// may offer fewer.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=QUEUES_MAX))]
     pub queues: u8,
     /// Buffer policy to ask for. If the backend does not offer it, the next best is used.
     #[arg(long, value_enum, default_value_t)]
     pub policy: BufferPolicy,
-    /// Use large TCP frames that the other end segments, if the backend offers that. Off is for
+    /// Use large TCP frames that the other end segments, if the backend offers this. `off` is for
     /// tests and comparisons.
     #[arg(long, value_enum, default_value_t = Switch::On)]
     pub gso: Switch,
     /// Merge TCP segments and UDP datagrams from the vif for a port that accepts large frames.
     #[arg(long, value_enum, default_value_t = Switch::On)]
     pub merge: Switch,
-    /// Mode of waiting, as for `grantway backend`.
+    /// Wait mode, as for `grantway backend`.
     #[arg(long, value_enum)]
     pub mode: Option<WaitModeArg>,
-    /// Way in which a generator's frames cross to the vif's buffers, and a checker's from them.
+    /// Access of a generator or a checker to the vif's buffers.
     #[arg(long, value_enum, default_value_t = Api::Copy, hide = true)]
     pub api: Api,
     /// Run on this processor only.
@@ -323,28 +343,28 @@ pub struct FrontendArgs {
 /// `grantway report`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-One object, with a report for each socket in the folder: counters of vifs, queues
-and ports, and what was asked of the hypervisor.
+Prints one object with one report per socket in the directory: counters of vifs,
+queues and ports, and calls to the hypervisor.
 
 Example:
   grantway report | jq '.\"backend-0\".platform.copies'
   grantway report --host /tmp/gw")]
 pub struct ReportArgs {
-    /// Folder of the embedded host. Default: real Xen.
+    /// Directory of the embedded host. Default: real Xen.
     #[arg(long, value_name = "DIR")]
     pub host: Option<PathBuf>,
-    /// Folder of the sockets on Xen.
+    /// Directory of the sockets on Xen.
     #[arg(long, value_name = "DIR", default_value = grantway_command::place::RUN_FOLDER, conflicts_with = "host")]
     pub run_dir: PathBuf,
 }
 
-/// Best buffer policy that a backend agrees to.
+/// Best buffer policy that a backend accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PolicyBound {
-    /// A grant copy for each slot.
+    /// One grant copy per slot.
     Copy,
-    /// Pages that guests send are mapped while they are under way, except headers. Packets to
-    /// guests are grant-copied. For large packets of any guest.
+    /// Pages that guests send are mapped until the packet has left; headers are copied. Packets to
+    /// guests are copied. For large packets, with any guest.
     Map,
     /// Pages stay mapped after their first use (feature-persistent).
     Persistent,
@@ -367,22 +387,22 @@ impl PolicyBound {
 /// `grantway doctor`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Without --host it looks at Xen: devices, the kernel's xen-netback, limits, the
-store's vifs and their interfaces. One finding a line: ok, warn or FAIL, what
-was found, and after an arrow what to do. It changes nothing, and waits for
-nothing longer than 2 s. Run it as root, as the backend runs.
+Without --host it checks Xen: devices, the kernel's xen-netback, limits, the
+vifs in the store and their interfaces. Each finding is one line: ok, warn or FAIL,
+the finding, and the remedy after an arrow. It changes nothing and waits for at
+most 2 s. Run it as root, as you run the backend.
 
-Exit status: 0 where nothing is a FAIL, 1 otherwise.
+Exit status: 0 if nothing is a FAIL, 1 otherwise.
 
 Example:
   grantway doctor
   grantway doctor --json | jq '.findings[].remedy'
   grantway doctor --host /tmp/gw")]
 pub struct DoctorArgs {
-    /// Folder of the embedded host. Default: real Xen.
+    /// Directory of the embedded host. Default: real Xen.
     #[arg(long, value_name = "DIR")]
     pub host: Option<PathBuf>,
-    /// Folder of the backend's socket on Xen.
+    /// Directory of the backend's socket on Xen.
     #[arg(long, value_name = "DIR", default_value = grantway_command::place::RUN_FOLDER, conflicts_with = "host")]
     pub run_dir: PathBuf,
     /// Print JSON.

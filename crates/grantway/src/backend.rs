@@ -102,7 +102,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
             confine::control(sandbox, args, &spec, &place);
             confine::tell(sandbox);
         }
-        None => warn!("--no-sandbox: all threads keep all rights"),
+        None => warn!("--no-sandbox: all threads keep all rights of this user"),
     }
     // The rules hold before the backend says that it is ready.
     let metrics = listener.and_then(|listener| unless_failed(Metrics::start(listener)));
@@ -125,7 +125,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
 fn port_spec(args: &BackendArgs) -> Result<PortSpec, CommandError> {
     let spec: PortSpec = args.port.parse().map_err(CommandError::usage)?;
     if args.uplink.is_some() && spec != PortSpec::Bridge {
-        return Err(CommandError::Usage("--uplink is of the bridge: add --port bridge".into()));
+        return Err(CommandError::Usage("--uplink needs the bridge: add --port bridge".into()));
     }
     if let PortSpec::Packet { name } = &spec {
         return Err(CommandError::Usage(format!(
@@ -271,9 +271,9 @@ impl Serving {
 
     fn reload(&mut self) {
         match self.rules.as_mut().map(|rules| rules.load(&mut self.backend)) {
-            Some(Ok(())) => info!("the rules were loaded again"),
-            Some(Err(e)) => warn!("the previous rules stay loaded: {e}"),
-            None => info!("there are no rules to load again"),
+            Some(Ok(())) => info!("rules reloaded"),
+            Some(Err(e)) => warn!("reload failed, the previous rules stay loaded: {e}"),
+            None => info!("no rules to reload: start the backend with --rules FILE"),
         }
     }
 }
@@ -285,7 +285,7 @@ fn confined(worker: grantway_sandbox::Worker) -> OnWorker {
 
 /// Returns none with a warning on failure: a backend can serve without metrics.
 fn unless_failed<T>(outcome: Result<T, CommandError>) -> Option<T> {
-    outcome.map_err(|e| warn!("{e}; serving without metrics")).ok()
+    outcome.map_err(|e| warn!("{e}; the backend runs without metrics")).ok()
 }
 
 /// Returns the nodes that packets go through: all if there are rules, and otherwise a bridge.

@@ -25,7 +25,7 @@ impl Claim {
         let failed = |e: std::io::Error| {
             let folder = path.parent().unwrap_or(path).display();
             CommandError::Failed(format!(
-                "{}: {e}; run as the user who may write to {folder}",
+                "{}: {e}; run it as a user that can write to {folder}",
                 path.display()
             ))
         };
@@ -60,7 +60,7 @@ fn held(file: &mut File) -> CommandError {
     let number = Some(number.trim()).filter(|number| known && !number.is_empty());
     let process = number.map(|number| format!(" (process {number})")).unwrap_or_default();
     CommandError::Failed(format!(
-        "another backend{process} serves this domain already; stop it first"
+        "another backend{process} already serves this domain; stop it first"
     ))
 }
 

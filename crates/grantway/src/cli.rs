@@ -1,5 +1,5 @@
-//! The command line. An option's help says what it means; the module of its command says what it
-//! does.
+//! The command line. The help of an option defines it; the module of a command describes what the
+//! command does.
 
 use crate::args::{
     AttachArgs, BackendArgs, DetachArgs, DoctorArgs, FrontendArgs, HostArgs, ListArgs, ReportArgs,
@@ -24,7 +24,7 @@ Example, from nothing to frames that cross, in three terminals:
 
 Exit status: 0 done, 1 it could not be done, 2 the command line is wrong.")]
 pub struct Cli {
-    /// Log more: once for debug, twice for trace. RUST_LOG wins.
+    /// Log more: -v for debug, -vv for trace. RUST_LOG overrides this.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
     /// Command to run.
@@ -35,44 +35,44 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run the embedded host: domains, grants, event channels and a xenstore.
+    /// Run an embedded host: domains, grants, event channels and a xenstore.
     Host(HostArgs),
-    /// Give a domain a vif, by the string that xl takes.
+    /// Add a vif to a domain, in the syntax of xl.
     Attach(AttachArgs),
-    /// Take a vif from a domain.
+    /// Remove a vif from a domain.
     Detach(DetachArgs),
-    /// Show the vifs of a host, and what the host holds.
+    /// Show the vifs and tables of an embedded host.
     List(ListArgs),
-    /// Serve the vifs of a host: the netback side.
+    /// Serve the vifs of guests, in place of xen-netback.
     Backend(BackendArgs),
-    /// Run one vif of a domain: the netfront side.
+    /// Run one vif of a guest, in place of xen-netfront.
     Frontend(FrontendArgs),
-    /// Speak TCP and UDP over a vif, in user space, with any iperf 2.
+    /// Measure TCP and UDP over a vif, in user space, with any iperf 2.
     Iperf(ProgramArgs),
-    /// Ask a running frontend to use its control ring.
+    /// Change the hash and the staged pages of a running frontend.
     Ctl(crate::ctl::args::CtlArgs),
-    /// Print what running backends and frontends report, as JSON.
+    /// Print the reports of running backends and frontends as JSON.
     Report(ReportArgs),
-    /// Show what running backends do: rates, batches, drops, workers.
+    /// Show rates, batches, drops and workers of running backends.
     Top(crate::top::TopArgs),
-    /// Show the whole path at work on this machine, within seconds.
+    /// Run the whole path on this machine for a few seconds.
     Demo(ProgramArgs),
-    /// Measure.
+    /// Measure packets, latency, TCP, scale and more.
     Bench(ProgramArgs),
-    /// Find what keeps a backend from serving, and say what to do about it.
+    /// Find faults that keep guests offline, with a remedy for each.
     Doctor(DoctorArgs),
-    /// Say what so many vifs need, and which limits are too small for them.
+    /// Show what a number of vifs needs, and which limits are too small.
     Plan(crate::plan::args::PlanArgs),
-    /// Check files of rules for the packets that go through a backend, and show theirs.
+    /// Check a rules file, or show the counters of a backend's rules.
     Rules(crate::rules::RulesArgs),
-    /// Show what went through the nodes of a running backend.
+    /// Show packets and time per node of a running backend.
     Graph(crate::nodes::GraphArgs),
-    /// Tell what each TCP flow of a capture did, and why it stood still.
+    /// Show the TCP flows of a capture or a backend, and why they stalled.
     Flows(crate::flows::FlowsArgs),
-    /// Write man pages, and completions for shells.
+    /// Write man pages and shell completions.
     #[command(hide = true)]
     Generate(crate::generate::GenerateArgs),
-    /// Raise the kernel's events of vifs that a backend names on the standard input.
+    /// Raise udev events for the vifs that a backend names on standard input.
     #[command(name = uevent::COMMAND, hide = true, after_help = uevent::HELP)]
     UeventHelper,
 }

@@ -18,11 +18,11 @@ pub fn clock() -> Clock {
     static PLANTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
     if let Err(e) = signal_hook::flag::register(signal_hook::consts::SIGUSR1, Arc::clone(&PLANTED))
     {
-        tracing::warn!("SIGUSR1 plants no panic: {e}");
+        tracing::warn!("cannot panic on SIGUSR1: {e}");
     }
     || {
         let is_worker = || std::thread::current().name() == Some("worker");
-        assert!(!(PLANTED.load(Ordering::Relaxed) && is_worker()), "planted by SIGUSR1");
+        assert!(!(PLANTED.load(Ordering::Relaxed) && is_worker()), "panic requested by SIGUSR1");
         Instant::now()
     }
 }

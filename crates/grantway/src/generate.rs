@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 /// `grantway generate`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Writes man1/grantway*.1 and completions/ of bash, fish and zsh.
+Writes man1/grantway*.1 and completions/ for bash, fish and zsh.
 
 Example:
   grantway generate /tmp/gw-doc")]
 pub struct GenerateArgs {
-    /// The folder; made where it is not there.
+    /// Output directory. It is created if it does not exist.
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
 }
@@ -66,7 +66,7 @@ mod tests {
             assert_eq!(page.exists(), !command.is_hide_set(), "{}", page.display());
         }
         let page = std::fs::read_to_string(folder.path().join("man1/grantway-backend.1")).unwrap();
-        for part in [".TH grantway-backend 1", "metrics", "SIGTERM leaves the vifs"] {
+        for part in [".TH grantway-backend 1", "metrics", "SIGTERM ends it and leaves the vifs"] {
             assert!(page.contains(part), "no {part:?} in {page}");
         }
     }

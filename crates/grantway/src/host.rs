@@ -21,7 +21,7 @@ pub fn run(args: &HostArgs) -> Result<(), CommandError> {
     let signals = Signals::take()?;
     let config = HostConfig { ports, ..HostConfig::default() };
     let mut host = Host::bind(&args.dir, config).map_err(CommandError::failed)?;
-    info!("serving {} with {} event channels a domain", host.dir().display(), ports.ports());
+    info!("serving {} with {} event channels per domain", host.dir().display(), ports.ports());
     output::line("ready")?;
     host.run(signals.descriptor()).map_err(CommandError::failed)?;
     info!("ended");

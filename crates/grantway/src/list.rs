@@ -141,10 +141,9 @@ fn host_tables(tables: &Tables) -> String {
     }
     // The headings are short, so the text explains them.
     format!(
-        "host process {}: {} connections, {} to the store, {} sets of event channels\n\
-         unbound and bound are event channels; held are grants that a peer maps or copies;\n\
-         reached by is domain/process; stores, nodes and watches are the domain's in the store\n\
-         {table}",
+        "host process {}: connections: {}, to the store: {}, sets of event channels: {}\nunbound, \
+         bound: event channels; held: grants in use by a peer;\nreached by: domain/process; \
+         stores: store connections; nodes, watches: of the store\n{table}",
         tables.host_pid, tables.connections, tables.store_connections, tables.event_sets,
     )
 }

@@ -17,10 +17,10 @@ const FLOWS: usize = 10;
 /// `grantway graph`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Each node takes its step for a whole list of frames (a vector) before the next
-begins. A node that has nothing to do is skipped, and counts nothing. One list in
-64 is timed. Without --rules a backend has its bridge, and two nodes that merge TCP
-segments for receivers that accept large frames: `segments` reads them, `gro` merges.
+Each node processes a whole list of frames before the next node begins. A node
+without work is skipped and counts nothing. One list in 64 is timed. Without
+--rules a backend has its bridge and two nodes that merge TCP segments for
+receivers that accept large frames: `segments` reads them, `gro` merges them.
 
 Example:
   grantway graph
@@ -65,7 +65,7 @@ pub fn run(args: &GraphArgs) -> Result<(), CommandError> {
 pub fn of(report: &Value) -> Result<Value, CommandError> {
     match &report["graph"] {
         Value::Null => Err(CommandError::Failed(
-            "the backend has no graph to show; is it as new as this command?".into(),
+            "the backend reports no graph; restart it with the version of this command".into(),
         )),
         graph => Ok(graph.clone()),
     }

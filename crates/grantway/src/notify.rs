@@ -16,7 +16,7 @@ impl ServiceManager {
     /// without it.
     pub fn find() -> Self {
         Self::at(std::env::var_os("NOTIFY_SOCKET")).unwrap_or_else(|e| {
-            warn!("the service manager cannot be reached: {e}");
+            warn!("cannot reach the service manager: {e}");
             Self(None)
         })
     }
@@ -31,7 +31,7 @@ impl ServiceManager {
     /// Tells the service manager that the service is ready.
     pub fn ready(&self) {
         if let Some(Err(e)) = self.0.as_ref().map(|socket| socket.send(b"READY=1")) {
-            warn!("the service manager was not told that this serves: {e}");
+            warn!("cannot notify the service manager: {e}");
         }
     }
 }

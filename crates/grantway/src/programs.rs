@@ -57,13 +57,12 @@ pub fn with_programs(cli: Command) -> Result<Command, CommandError> {
     let mut defined = Vec::new();
     for (program, commands) in PROGRAMS {
         let found = find(program)?;
-        let failed = |why: String| {
-            CommandError::Failed(format!("{}: {why}; build it anew", found.display()))
-        };
+        let failed =
+            |why: String| CommandError::Failed(format!("{}: {why}; rebuild it", found.display()));
         let said = std::process::Command::new(&found).arg("outline").output();
         let said = said.map_err(|e| failed(e.to_string()))?;
         let outline: Outline = serde_json::from_slice(&said.stdout)
-            .map_err(|e| failed(format!("`outline` printed no outline: {e}")))?;
+            .map_err(|e| failed(format!("`outline` printed no valid outline: {e}")))?;
         let all = outline.into_commands().into_iter();
         defined.extend(all.filter(|one| commands.contains(&one.name())).map(Outline::command));
     }

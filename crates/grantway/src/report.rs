@@ -16,12 +16,16 @@ pub fn run(args: &ReportArgs) -> Result<(), CommandError> {
     let dir = args.host.as_ref().unwrap_or(&args.run_dir);
     let reports = reports_in(dir)?;
     if reports.is_empty() {
-        return Err(CommandError::Failed(format!("{}: nobody runs; {REMEDY}", dir.display())));
+        return Err(CommandError::Failed(format!(
+            "{}: no backend or frontend is running; {REMEDY}",
+            dir.display()
+        )));
     }
     output::line(Value::Object(reports).to_string())
 }
 
-const REMEDY: &str = "start `grantway backend` or `grantway frontend`, or name their --run-dir";
+const REMEDY: &str = "start `grantway backend` or `grantway frontend`, or give their directory \
+                      with --host or --run-dir";
 
 /// Returns the reports of all programs that run in a folder, by the names of their sockets.
 ///

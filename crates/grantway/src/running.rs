@@ -25,7 +25,7 @@ pub struct RunningArgs {
 }
 
 /// Remedy if no backend is found.
-pub const REMEDY: &str = "start `grantway backend`, or name its folder with --host or --run-dir";
+pub const REMEDY: &str = "start `grantway backend`, or give its directory with --host or --run-dir";
 
 impl RunningArgs {
     /// Returns the backend's report.
@@ -66,10 +66,12 @@ pub fn find(dir: &Path, domain: Option<u16>) -> Result<(PathBuf, Value), Command
         }
     }
     match found.len() {
-        0 => Err(CommandError::Failed(format!("{}: no backend runs; {REMEDY}", dir.display()))),
+        0 => {
+            Err(CommandError::Failed(format!("{}: no backend is running; {REMEDY}", dir.display())))
+        }
         1 => Ok(found.swap_remove(0)),
         many => Err(CommandError::Failed(format!(
-            "{}: {many} backends run; name one with --domain",
+            "{}: {many} backends are running; choose one with --domain",
             dir.display()
         ))),
     }

@@ -29,28 +29,32 @@ pub const SHARES: [Share; 7] = [
         key: "pages",
         name: "pages mapped",
         beyond: Some([
-            "what does not fit is copied",
-            "grantway backend --mapped-total, and the hypervisor's gnttab_max_maptrack_frames: \
-             see grantway plan",
+            "further buffers are copied",
+            "raise grantway backend --mapped-total and Xen's gnttab_max_maptrack_frames (see \
+             grantway plan)",
         ]),
     },
     Share {
         key: "areas",
         name: "areas",
-        beyond: Some(["what does not fit is copied", "sysctl vm.max_map_count: see grantway plan"]),
+        beyond: Some([
+            "further buffers are copied",
+            "raise sysctl vm.max_map_count (see grantway \
+                                                     plan)",
+        ]),
     },
     Share {
         key: "descriptors",
         name: "descriptors",
         beyond: Some([
-            "a further vif is refused",
-            "LimitNOFILE= in the backend's unit: see grantway plan",
+            "further vifs are refused",
+            "raise LimitNOFILE= in the backend's unit (see grantway plan)",
         ]),
     },
-    Share { key: "waiting_bytes", name: "bytes that wait", beyond: None },
+    Share { key: "waiting_bytes", name: "waiting bytes", beyond: None },
     Share { key: "stations", name: "stations", beyond: None },
     Share { key: "connections", name: "connections", beyond: None },
-    Share { key: "fragmented", name: "packets in fragments", beyond: None },
+    Share { key: "fragmented", name: "fragmented packets", beyond: None },
 ];
 
 /// Used and largest amount of each share in a report, by its key.
@@ -91,7 +95,7 @@ pub fn connections_max(vifs: u64) -> u64 {
     u64::from(CONNECTIONS_MAX) + u64::from(OF_PORT_LEAST) * (vifs + 1)
 }
 
-/// Returns the most packets in fragments that are followed for this many vifs. Their ports or the
+/// Returns the most fragmented packets that are followed for this many vifs. Their ports or the
 /// uplink count as one more.
 pub fn fragmented_max(vifs: u64) -> u64 {
     FRAGMENTED_MAX as u64 * (vifs + 1)
@@ -171,6 +175,6 @@ mod tests {
     fn a_part_is_tight_before_it_is_used_up() {
         let is_tight = |used, limit| Part { used, limit }.is_tight();
         assert_eq!([(8, 10), (9, 10), (10, 10)].map(|(u, l)| is_tight(u, l)), [false, true, true]);
-        assert!(!is_tight(5, 0), "nobody says what the limit is");
+        assert!(!is_tight(5, 0), "the limit is unknown");
     }
 }

@@ -34,7 +34,7 @@ impl Helper {
     /// Starts the helper. Without one the log says so, and guests are served nevertheless.
     pub fn start() -> Option<Self> {
         Self::spawn()
-            .map_err(|e| warn!("no helper for events of vifs, which XAPI waits for: {e}"))
+            .map_err(|e| warn!("cannot start the uevent helper; XAPI waits for its events: {e}"))
             .ok()
     }
 
@@ -60,7 +60,7 @@ impl Helper {
         // A line is less than a pipe takes at once.
         let line = format!("{word} {} {}\n", vif.domain, vif.devid);
         if let Err(e) = (&self.0).write_all(line.as_bytes()) {
-            warn!("{vif}: no event `{word}`, as the helper has ended: {e}");
+            warn!("{vif}: event `{word}` not raised, the helper has ended: {e}");
         }
     }
 }
@@ -88,7 +88,7 @@ fn serve(input: impl BufRead, root: &Path) -> Result<()> {
             // The vif went away, or this kernel has no bus of backends.
             Err(e) if e.kind() == ErrorKind::NotFound => debug!("vif{domain}.{devid}: {e}"),
             Err(e) => told.call_once(|| {
-                warn!("vif{domain}.{devid}: no event `{word}`: {e}; only XAPI waits for it");
+                warn!("vif{domain}.{devid}: event `{word}` not raised: {e}; only XAPI needs it");
             }),
         }
     }

@@ -25,7 +25,8 @@ impl Uplink {
         let spec: PortSpec = spec.parse().map_err(CommandError::usage)?;
         let (mut port, link): (Box<dyn Port>, _) = match &spec {
             PortSpec::Bridge => {
-                let found = "--uplink bridge: a bridge is not its own uplink";
+                let found = "--uplink bridge: the bridge cannot be its own uplink; name another \
+                             port";
                 return Err(CommandError::Usage(found.into()));
             }
             PortSpec::Packet { name } => {
@@ -58,7 +59,7 @@ impl Uplink {
         match link.look() {
             Ok(Some(state)) => tell(link.name(), state),
             Ok(None) => {}
-            Err(e) => warn!("the uplink: {e}; the bridge goes on without it"),
+            Err(e) => warn!("uplink: {e}; the bridge runs without it"),
         }
     }
 
@@ -97,14 +98,14 @@ impl Uplink {
 /// Logs the state of an uplink's interface.
 fn tell(name: &str, state: LinkState) {
     match state {
-        LinkState::Up => info!("the uplink: {name} is up"),
-        LinkState::NoCarrier => warn!("the uplink: {name} has no carrier"),
+        LinkState::Up => info!("uplink: {name} is up"),
+        LinkState::NoCarrier => warn!("uplink: {name} has no carrier"),
         LinkState::Down => {
-            warn!("the uplink: {name} is down, and drops all frames; ip link set dev {name} up");
+            warn!("uplink: {name} is down and drops all frames; ip link set dev {name} up");
         }
         LinkState::Gone => warn!(
-            "the uplink: {name} is gone; the bridge goes on without it, and takes the next \
-             interface of this name"
+            "uplink: {name} is gone; the bridge runs without it until an interface of this name \
+             appears"
         ),
     }
 }

@@ -119,7 +119,7 @@ fn what_cannot_be_is_said_in_one_line() {
     let told = |status, args: &[String]| {
         refused(status, &args.iter().map(String::as_str).collect::<Vec<_>>())
     };
-    assert!(told(2, &attach("model=e1000")).contains("leave it out"));
+    assert!(told(2, &attach("model=e1000")).contains("remove it"));
     assert!(told(2, &attach("mtu=9")).contains("from 68 to 65535"));
     assert!(told(1, &attach("backend=9")).contains("domain 9 is not there"));
     assert!(!done(&["list", "--host", path, "--tables"]).contains("guest-1"), "nothing is left");
@@ -200,9 +200,9 @@ fn the_manual_has_what_other_programs_run() {
     };
     for (name, words) in [
         ("grantway-bench", "slices of at most 0.5 s"),
-        ("grantway-bench-packets", "wake-ups are counted by"),
+        ("grantway-bench-packets", "copied bytes, notifications and wake"),
         ("grantway-demo", "needs neither Xen nor root"),
-        ("grantway-iperf-client", "Bits per second that UDP sends"),
+        ("grantway-iperf-client", "Bits per second per UDP stream"),
     ] {
         let text = page(name).replace("\\-", "-").to_lowercase();
         assert!(text.contains(&words.to_lowercase()), "no {words:?} in {text}");

@@ -71,10 +71,8 @@ fn what_is_set_is_where_frames_go() {
     let site = Site::start();
     let path = site.path();
     let (mut backend, mut frontend) = start(&site);
-    assert_eq!(
-        done(&path, &["show"]).trim(),
-        "hash: not set; the backend chooses the queue (4 of them)"
-    );
+    let unset = "hash: not set; the backend chooses among 4 queues";
+    assert_eq!(done(&path, &["show"]).trim(), unset);
     arrive_on(&site, &[0, 1, 2, 3]);
     let said = done(&path, &["set", "--key", KEY, "--mapping", "2,2,2"]);
     assert!(said.contains("hash: set") && said.contains(KEY), "{said}");
@@ -136,7 +134,7 @@ fn bad_input_is_refused_in_one_line() {
     let key = "expected 1 to 40 bytes of two hexadecimal digits each";
     let queue = "expected a whole number from 0 to 15";
     let pages = "expected a whole number from 1 to 65536";
-    let none = "expected one of the two";
+    let none = "remove one of the two";
     for (args, found, expected) in [
         (&["hash"][..], "requires a subcommand", "subcommands: show, set"),
         (&["hash", "turn"], "'turn'", "--help"),
@@ -201,10 +199,15 @@ fn bad_input_is_refused_in_one_line() {
     // What is in order and cannot be done is another matter.
     let site = Site::start();
     let path = site.path();
-    refused(&path, &["show"], 1, &["no frontend runs vif 0 of domain 1", "grantway frontend"]);
+    refused(
+        &path,
+        &["show"],
+        1,
+        &["no frontend is running for vif 0 of domain 1", "grantway frontend"],
+    );
     // Of the Xen domain that this machine is there is no number to give.
     let own = finish(grantway_with(&["ctl", "--run-dir", "/none", "hash", "show"]), PROMPT);
     assert_eq!(own.status.code(), Some(1));
     assert!(words(&own).contains("/none/frontend-0.ctl"), "{}", words(&own));
-    refused("/none", &["show"], 1, &["/none", "no frontend runs", "grantway frontend"]);
+    refused("/none", &["show"], 1, &["/none", "no frontend is running", "grantway frontend"]);
 }

@@ -148,7 +148,7 @@ fn a_worker_that_panics_ends_the_backend_and_its_successor_goes_on() {
     backend.signal(Signal::USR1);
     let status = backend.wait_end(PROMPT);
     assert_eq!(status.signal(), Some(Signal::ABORT.as_raw()), "{status}");
-    backend.wait_said("planted by SIGUSR1", PROMPT);
+    backend.wait_said("panic requested by SIGUSR1", PROMPT);
     let mut backend = site.backend(None, &["--port", "echo"]);
     wait_sent(&site, "frames after it", 100);
     assert!(frontend.is_alive(), "the guest ended, too");

@@ -211,7 +211,7 @@ fn what_cannot_be_read_is_told_in_one_line() {
     };
     refused(&["none.pcapng"], &["none.pcapng", "expected a capture file"]);
     refused(&["trace.pcapng", "--flow", "7"], &["--flow 7", "flows 1 to 1"]);
-    refused(&["trace.pcapng", "--report", "/none/x.html"], &["--report", "name a file"]);
+    refused(&["trace.pcapng", "--report", "/none/x.html"], &["--report", "expected a file"]);
     let log = |text: &str| std::fs::write(folder.path().join("log"), text).expect("a file");
     let with_log = ["trace.pcapng", "--stack-log", "log"];
     refused(&with_log, &["log: No such file"]);

@@ -143,9 +143,9 @@ fn without_its_address_a_backend_serves_without_metrics() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let at = listener.local_addr().expect("its address").to_string();
     let mut backend = site.backend(None, &["--port", "null", "--metrics", &at]);
-    backend.wait_said("serving without metrics", PROMPT);
+    backend.wait_said("runs without metrics", PROMPT);
     let said = backend.said();
-    let parts = [format!("--metrics {at}"), "port that is free".into(), "WARN".into()];
+    let parts = [format!("--metrics {at}"), "a free port".into(), "WARN".into()];
     assert!(parts.iter().all(|part| said.contains(part)), "{said}");
     let _frontend = site.frontend(None, &["--port", "null"]);
     site.wait_connected();

@@ -40,15 +40,14 @@ fn check_running(policy: &str, queues: u64) {
     let wish = if policy == "map" { "copy" } else { policy };
     let count = queues.to_string();
     let plan = plan(&["--vifs", "1", "--queues", &count, "--policy", policy]);
-    let [grants, ports] = ["grants in all", "event channels"].map(|w| need(&plan, "guest", w));
+    let [grants, ports] = ["grants, total", "event channels"].map(|w| need(&plan, "guest", w));
     let nodes = need(&plan, "guest", "store nodes");
     let rings = need(&plan, "backend", "pages mapped: rings, control ring");
     let buffers = need(&plan, "backend", "pages mapped: buffers");
-    let resting = need(&plan, "backend", "of these at rest");
-    let fewest =
-        grants - need(&plan, "guest", "grants: buffers") + need(&plan, "guest", "of these at rest");
-    let areas = need(&plan, "backend", "areas of its address space");
-    let journal = need(&plan, "backend", "journal, in its run folder");
+    let resting = need(&plan, "backend", "at rest");
+    let fewest = grants - need(&plan, "guest", "grants: buffers") + need(&plan, "guest", "at rest");
+    let areas = need(&plan, "backend", "areas of address space");
+    let journal = need(&plan, "backend", "journal in the run directory");
     let mut most = 0;
     for (size, frames) in LOADS {
         let generator = &*format!("generator:{size},burst=256,count={frames}");
@@ -150,15 +149,15 @@ fn descriptors_are_bounded_as_planned() {
 fn people_get_three_tables_and_what_to_type() {
     let text = done(&["plan", "--vifs", "300", "--queues", "11", "--policy", "staging"]);
     for part in [
-        "300 vifs of 11 queues by staging",
+        "300 vifs with 11 queues each, policy staging",
         "needed",
         "default",
         "here",
         "add gnttab_max_maptrack_frames=16384 to GRUB_CMDLINE_XEN_DEFAULT",
         "grantway backend --queues 11",
         "grantway backend --mapped-pages 4400",
-        "one round of a worker",
-        "connections of a firewall",
+        "round of a worker",
+        "connections of the firewall",
         "limits too small.",
     ] {
         assert!(text.contains(part), "no {part:?} in\n{text}");

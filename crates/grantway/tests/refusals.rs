@@ -33,30 +33,30 @@ fn a_wrong_vif_string_is_refused() {
     let keys = "mac, vifname, bridge, script, rate, mtu, devid, backend";
     let hexadecimal = "six pairs of hexadecimal digits";
     for (vif, status, parts) in [
-        ("colour=red", 2, [r#"key "colour" is not known"#, keys]),
+        ("colour=red", 2, [r#"unknown vif key "colour""#, keys]),
         ("nonsense", 2, ["KEY=VALUE", keys]),
         ("mac=zz", 2, [r#"mac="zz""#, hexadecimal]),
         ("mac=00:16:3e:00:00", 2, ["00:16:3e:00:00", hexadecimal]),
         ("mac=01:00:00:00:00:01", 2, ["multicast", "make the first byte even"]),
-        ("mac=00:16:3e:00:00:01,mac=00:16:3e:00:00:02", 2, ["given twice", "keep one"]),
+        ("mac=00:16:3e:00:00:01,mac=00:16:3e:00:00:02", 2, ["given twice", "remove one"]),
         ("mtu=67", 2, [r#"mtu="67""#, "68 to 65535"]),
         ("mtu=65536", 2, [r#"mtu="65536""#, "68 to 65535"]),
         ("rate=fast", 2, [r#"rate="fast""#, "10Mb/s"]),
         ("devid=-1", 2, [r#"devid="-1""#, "0 to 65535"]),
-        ("trusted=1", 2, [r#"key "trusted" is not known"#, "trusted, untrusted"]),
+        ("trusted=1", 2, [r#"unknown vif key "trusted""#, "trusted, untrusted"]),
         ("checksum=half", 2, [r#"checksum="half""#, "full or offload"]),
-        ("trusted,untrusted", 2, ["given twice", "keep one"]),
+        ("trusted,untrusted", 2, ["given twice", "remove one"]),
         ("vifname=a-name-beyond-15", 2, ["at most 15", "choose a shorter one"]),
         ("vifname=a/b", 2, ["'/'", "letters, digits"]),
-        ("model=e1000", 2, ["emulated", "leave it out"]),
-        ("backend=9", 1, ["domain 9 is not there", "grantway attach"]),
+        ("model=e1000", 2, ["emulated", "remove it"]),
+        ("backend=9", 1, ["domain 9 does not exist", "grantway attach"]),
     ] {
         refused(site.command(None, "attach", &["--domain", "1", vif]), status, &parts);
     }
     assert!(site.domain(1).is_null(), "a domain was made for a vif that was refused");
     site.attach(&format!("mac={MAC}"));
     let again = ["--domain", "1", "devid=0"];
-    refused(site.command(None, "attach", &again), 1, &["attached already", "free: 1"]);
+    refused(site.command(None, "attach", &again), 1, &["already attached", "free: 1"]);
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn what_is_not_there_is_named() {
     let no_vif = ["--domain", "1", "--devid", "5"];
     refused(site.command(None, "detach", &no_vif), 1, &["vif1.5 is not attached", "list"]);
     let no_domain = ["--domain", "5", "--devid", "0"];
-    refused(site.command(None, "detach", &no_domain), 1, &["domain 5 is not there", "list"]);
+    refused(site.command(None, "detach", &no_domain), 1, &["domain 5 does not exist", "list"]);
 }
 
 #[test]

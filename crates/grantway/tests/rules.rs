@@ -219,5 +219,5 @@ fn a_file_of_rules_is_checked() {
     }
     let missing = finish(grantway_with(&["rules", "check", "/nowhere/rules.toml"]), PROMPT);
     assert_eq!(missing.status.code(), Some(1));
-    assert!(words(&missing).contains("expected a file of rules"), "{}", words(&missing));
+    assert!(words(&missing).contains("expected a rules file"), "{}", words(&missing));
 }

@@ -85,7 +85,7 @@ fn without_the_sandbox_the_log_says_so() {
     let _alone = alone();
     let site = Site::start();
     let backend = site.backend(None, &["--port", "null", "--no-sandbox"]);
-    backend.wait_said("--no-sandbox: all threads keep all rights", PROMPT);
+    backend.wait_said("--no-sandbox: all threads keep all rights of this user", PROMPT);
     for (name, thread) in threads(&backend) {
         for kept in ["NoNewPrivs", "Seccomp", "CapPrm"] {
             let own = status(Path::new("/proc/self"), kept, 16);
@@ -110,14 +110,14 @@ fn a_file_beside_the_list_is_not_opened() {
     let mut backend = site.backend(None, &["--port", "null", "--rules", path]);
     backend.wait_said("opens listed files only (landlock", PROMPT);
     backend.signal(Signal::HUP);
-    backend.wait_said("the rules were loaded again", PROMPT);
+    backend.wait_said("rules reloaded", PROMPT);
     // An editor writes a new file, and moves it there.
     backend.hush();
     let new = named.path().join("new");
     std::fs::write(&new, "").expect("a file of rules");
     std::fs::rename(&new, &rules).expect("the new file's place");
     backend.signal(Signal::HUP);
-    backend.wait_said("the rules were loaded again", PROMPT);
+    backend.wait_said("rules reloaded", PROMPT);
     backend.hush();
     std::fs::remove_file(&rules).expect("the file's end");
     symlink(&elsewhere, &rules).expect("a link");

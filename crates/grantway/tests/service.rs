@@ -14,7 +14,7 @@ fn a_reload_without_rules_changes_nothing() {
     let site = Site::start();
     let mut backend = site.backend(None, &["--port", "null"]);
     backend.signal(Signal::HUP);
-    backend.wait_said("no rules to load again", PROMPT);
+    backend.wait_said("no rules to reload", PROMPT);
     assert!(backend.is_alive());
     backend.terminate();
 }

@@ -155,7 +155,7 @@ fn what_cannot_be_is_refused_in_one_line() {
     let _alone = alone();
     let site = Site::start();
     let path = site.path();
-    refused(&path, &["show"], 1, "no frontend runs vif 0 of domain 1");
+    refused(&path, &["show"], 1, "no frontend is running for vif 0 of domain 1");
     site.attach("");
     let mut backend = start_backend(&site);
     let mut frontend = site.frontend(None, &["--port", "null", "--policy", "copy"]);

@@ -49,5 +49,5 @@ fn where_no_backend_runs_it_says_so() {
     let output = finish(site.command(None, "top", &["--once"]), PROMPT);
     let said = words(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("no backend runs") && said.contains("--run-dir"), "{said}");
+    assert!(said.contains("no backend is running") && said.contains("--run-dir"), "{said}");
 }

@@ -9,7 +9,7 @@ use grantway_command::program::Commands;
 /// The command.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Speak TCP and UDP over a vif, in user space, with any iperf 2.
+    /// Measure TCP and UDP over a vif, in user space, with any iperf 2.
     Iperf(Box<IperfArgs>),
 }
 

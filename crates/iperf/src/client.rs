@@ -38,7 +38,7 @@ pub fn run(args: &ClientArgs) -> Result<(), CommandError> {
     // The command line is judged first: an address of the server's kind, and the length.
     if args.end.address.iter().find(same).is_none() {
         return Err(CommandError::Usage(format!(
-            "-c {}: there is no --address of its kind; give one, too",
+            "-c {}: no --address has the same IP version; add one",
             args.client
         )));
     }
@@ -46,7 +46,8 @@ pub fn run(args: &ClientArgs) -> Result<(), CommandError> {
     let most = guest.datagram(v6);
     if args.end.udp && args.len.is_some_and(|len| len > most) {
         return Err(CommandError::Usage(format!(
-            "-l {}: expected up to {most} bytes, which fit the MTU: datagrams are not cut",
+            "-l {}: expected at most {most} bytes, because datagrams are not fragmented (see \
+             --mtu)",
             args.len.unwrap_or_default()
         )));
     }
@@ -264,7 +265,7 @@ impl Client {
         let silent = |stream: &&Stream| matches!(stream.state, State::Ended { report: None, .. });
         match self.test.udp && self.streams.iter().find(silent).is_some() {
             true => Err(CommandError::Failed(format!(
-                "{} does not report what came; start a server there: iperf -s -u",
+                "{} sends no report; start a server there: iperf -s -u",
                 self.server
             ))),
             false => Ok(()),
@@ -291,7 +292,7 @@ impl Stream {
             // The test is described first, as soon as the server takes the connection.
             State::Begin => {
                 if !socket.is_open() {
-                    return failed("it does not take connections");
+                    return failed("it refuses connections");
                 }
                 if socket.may_send() {
                     let header = socket.send_slice(&test.bytes()).unwrap_or(0);
@@ -335,7 +336,7 @@ impl Stream {
                     return Ok((true, None));
                 }
                 match !socket.is_open() || passed - since > limit() {
-                    true => failed("it did not take all that was sent"),
+                    true => failed("it did not accept all data"),
                     false => Ok((false, Some(limit()))),
                 }
             }
@@ -358,7 +359,7 @@ impl Stream {
                     Ok((true, None))
                 }
                 (_, true) => Err(CommandError::Failed(format!(
-                    "{}: nobody says that it has this address; start the server there",
+                    "{}: no host has this address; start the server there",
                     to.server
                 ))),
                 (_, false) => Ok((false, Some(limit()))),

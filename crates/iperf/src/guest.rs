@@ -133,8 +133,8 @@ impl Guest {
         let station = parse_address(mac.trim());
         if !station.is_some_and(|station| vif.runner_mut().set_station(station, mtu as usize)) {
             return Err(CommandError::Failed(format!(
-                "the vif's mac is {mac:?}, expected a station's, such as 00:16:3e:00:00:01; attach \
-                 the vif with one"
+                "the vif's mac is {mac:?}, expected a unicast address, such as 00:16:3e:00:00:01; \
+                 attach the vif with one"
             )));
         }
         let log = args.stack_log.as_deref();
@@ -189,7 +189,8 @@ impl Guest {
             if !connected {
                 if now.saturating_sub(began) > limit() {
                     return Err(CommandError::Failed(
-                        "the backend does not connect; start it: grantway backend --help".into(),
+                        "the backend does not connect; start it (see grantway backend --help)"
+                            .into(),
                     ));
                 }
                 self.sleep(Some(LOOK_UNCONNECTED))?;
@@ -250,11 +251,11 @@ impl Guest {
                 Some(failure) => CommandError::failed(failure),
                 None => CommandError::Failed("the backend closed the vif; start it again".into()),
             }),
-            VifStatus::Gone | VifStatus::Replaced => {
-                Err(CommandError::Failed("the vif was detached; attach it again to go on".into()))
-            }
+            VifStatus::Gone | VifStatus::Replaced => Err(CommandError::Failed(
+                "the vif was detached; attach it again to continue".into(),
+            )),
             VifStatus::Restored => Err(CommandError::Failed(
-                "the domain was restored, and connections do not outlive that; run it again".into(),
+                "the domain was restored, which ends all connections; run the command again".into(),
             )),
         }
     }

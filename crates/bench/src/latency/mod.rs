@@ -119,8 +119,7 @@ pub fn histogram(counts: &BTreeMap<u64, u64>) -> Result<Histogram<u64>, CommandE
     match histogram.is_empty() {
         false => Ok(histogram),
         true => Err(CommandError::Failed(
-            "no timed packet came through; time more of them with --every 1, or measure longer"
-                .into(),
+            "no timed packet arrived; use --every 1 or more --seconds".into(),
         )),
     }
 }
@@ -172,7 +171,7 @@ fn text(rows: &[Row]) -> String {
     let place = place(rows);
     let conditions = document::conditions(rows, &COLUMNS);
     let table = document::table(rows, &COLUMNS);
-    format!("{place}\n{conditions}; counted from when a packet was due\n\n{table}")
+    format!("{place}\n{conditions}; times count from when a packet was due\n\n{table}")
 }
 
 /// Runs the command.

@@ -6,11 +6,11 @@ use crate::fill::{Lines, conditions, heading, slices};
 use grantway_command::report::{Report, Scale, Section};
 
 const DISTRIBUTION: Lines<Row> = Lines {
-    title: "Time under way",
-    x: ("part of the packets that took at most so long", Scale::Percentile),
+    title: "Latency",
+    x: ("share of packets with at most this latency", Scale::Percentile),
     // The scale is logarithmic, since a single wait for a processor would flatten all else.
     y: ("microseconds", Scale::Log),
-    common: &[|row| format!("{} bytes", row.size), |row| format!("{} a second", row.offered_pps)],
+    common: &[|row| format!("{} bytes", row.size), |row| format!("{} per second", row.offered_pps)],
     names: [|row| row.policy.clone(), |row| row.mode.clone()],
     add: |row, line| {
         let points =
@@ -24,7 +24,7 @@ pub fn of(rows: &[Row]) -> Report {
     let own = [("n", slices(rows.iter().map(|row| row.n))), ("set-up", place(rows))];
     let ways = document::different(rows, |row| row.direction.words().to_owned());
     Report {
-        title: "Grantway: how long packets are under way, by buffer policy".to_owned(),
+        title: "Grantway: packet latency by buffer policy".to_owned(),
         conditions: conditions(rows, &COLUMNS, &own),
         sections: ways.iter().map(|words| section(rows, words)).collect(),
         ..Report::default()
@@ -36,9 +36,9 @@ fn section(rows: &[Row], words: &str) -> Section {
         rows.iter().filter(|row| row.direction.words() == words).cloned().collect();
     Section {
         heading: heading(words),
-        note: "Counted from when a packet was due, not from when there was room for it; times are \
-               told to two digits. The sender never sleeps, the other ends wait as the mode says. \
-               The embedded host's times are not Xen's."
+        note: "Times count from when a packet was due, not from when there was space for it; they \
+               have two significant digits. The sender never sleeps; the other ends wait as the \
+               mode says. Times of the embedded host are not times of Xen."
             .to_owned(),
         table: Some(document::table(&rows, &COLUMNS)),
         plots: DISTRIBUTION.plots(&rows),

@@ -129,7 +129,7 @@ pub fn run(args: &PacketsArgs, end: End) -> Result<(), CommandError> {
     } else {
         let conditions = document::conditions(std::slice::from_ref(&row), &COLUMNS);
         let table = document::table(&[row], &COLUMNS);
-        let what = "copies to wake-ups: of this end, for each packet";
+        let what = "copies to wake-ups: of this end, per packet";
         output::line(format!("{host}, {conditions}\n{what}\n\n{table}"))?;
     }
     // The end runs for a while after its measurement, since the other half may still measure.
@@ -186,7 +186,7 @@ impl<'a> Half<'a> {
             (None, End::Frontend, [port]) => port.clone(),
             (None, End::Frontend, _) => {
                 return Err(CommandError::Usage(
-                    "between guests each frontend needs its port: add --port check:from=MAC, or \
+                    "guest-to-guest needs a port for each frontend: add --port check:from=MAC or \
                      --port generator:size=N,to=MAC,from=MAC"
                         .into(),
                 ));
@@ -195,13 +195,13 @@ impl<'a> Half<'a> {
         // The remaining options must fit each other.
         if args.end.packets.is_some() && direction.guests() > 1 {
             return Err(CommandError::Usage(
-                "--packets: found --direction guest-to-guest, expected tx or rx: the guest that \
-                 sends does not see what arrived"
+                "--packets: found --direction guest-to-guest, expected tx or rx: a sending guest \
+                 does not know what arrived"
                     .into(),
             ));
         }
         if end == End::Frontend && args.end.host.is_some() && args.end.domain.is_none() {
-            return Err(CommandError::Usage("whose frontend? add --domain N".into()));
+            return Err(CommandError::Usage("the frontend needs a domain; add --domain N".into()));
         }
         Ok(Self { end, args: &args.end, plan, size, burst, port })
     }
@@ -272,7 +272,7 @@ impl<'a> Half<'a> {
                 }
             } else if started.elapsed() > OTHER {
                 return Err(CommandError::Failed(format!(
-                    "no vif was connected within {} s; start the other end in its domain",
+                    "no vif connected within {} s; start the other end in its domain",
                     OTHER.as_secs()
                 )));
             }
@@ -297,8 +297,8 @@ impl<'a> Half<'a> {
             }
             if since.elapsed() > OTHER {
                 return Err(CommandError::Failed(format!(
-                    "{last} of {packets} packets crossed, and then none for {} s; start the other \
-                     end with the same options",
+                    "only {last} of {packets} packets crossed, and none in the last {} s; start \
+                     the other end with the same options",
                     OTHER.as_secs()
                 )));
             }
@@ -427,7 +427,7 @@ fn one<T: Copy>(list: &List<T>, option: &str) -> Result<T, CommandError> {
     match list.0[..] {
         [only] => Ok(only),
         _ => Err(CommandError::Usage(format!(
-            "found {} values of {option}, expected one: with --end both ends are started for each",
+            "found {} values of {option}, expected one: start both ends once per value",
             list.0.len()
         ))),
     }

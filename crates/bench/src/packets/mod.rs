@@ -204,7 +204,7 @@ pub fn text(rows: &[Row]) -> String {
         false => String::new(),
     };
     let table = document::table(rows, &COLUMNS);
-    format!("{place}\n{conditions}\n{ratio}copies to wake-ups: for each packet\n\n{table}")
+    format!("{place}\n{conditions}\n{ratio}copies to wake-ups: per packet\n\n{table}")
 }
 
 /// Measures all policies on all points, one point after the other. Returns the rows.

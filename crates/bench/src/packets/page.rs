@@ -7,7 +7,7 @@ use grantway_command::args::Api;
 use grantway_command::report::{Plot, Report, Scale, Section};
 
 const OVER_SIZE: Lines<Row> = Lines {
-    title: "Packets a second over frame size",
+    title: "Packets per second over frame size",
     x: ("frame size (bytes, without FCS)", Scale::Log),
     y: ("Mpps", Scale::Log),
     common: &[burst, queues, offered],
@@ -16,8 +16,8 @@ const OVER_SIZE: Lines<Row> = Lines {
 };
 
 const OVER_BURST: Lines<Row> = Lines {
-    title: "Packets a second over burst",
-    x: ("frames that the generator makes at a time", Scale::Log),
+    title: "Packets per second over burst",
+    x: ("burst (frames that the generator sends at a time)", Scale::Log),
     y: ("Mpps", Scale::Log),
     common: &[size, queues, offered],
     names: [policy, way],
@@ -26,9 +26,9 @@ const OVER_BURST: Lines<Row> = Lines {
 
 const WAKE_UPS: Lines<Row> = Lines {
     title: "Wake-ups over offered load",
-    x: ("packets a second, offered", Scale::Log),
+    x: ("packets per second, offered", Scale::Log),
     // The axis begins at zero, since ends that never sleep have no wake-ups.
-    y: ("wake-ups a second, all ends", Scale::Linear),
+    y: ("wake-ups per second, all ends", Scale::Linear),
     common: &[size, burst, queues],
     names: [policy, way],
     add: |row, line| {
@@ -61,7 +61,7 @@ fn queues(row: &Row) -> String {
 }
 
 fn offered(row: &Row) -> String {
-    row.offered_pps.map(|rate| format!("{rate} a second offered")).unwrap_or_default()
+    row.offered_pps.map(|rate| format!("{rate} per second offered")).unwrap_or_default()
 }
 
 /// Returns the page of these rows.
@@ -73,7 +73,7 @@ pub fn of(rows: &[Row]) -> Report {
     ];
     let ways = document::different(rows, |row| row.direction.words().to_owned());
     Report {
-        title: "Grantway: packets a second, by buffer policy".to_owned(),
+        title: "Grantway: packets per second by buffer policy".to_owned(),
         conditions: conditions(rows, &COLUMNS, &own),
         sections: ways.iter().map(|words| section(rows, words)).collect(),
         ..Report::default()
@@ -84,7 +84,7 @@ pub fn of(rows: &[Row]) -> Report {
 fn seconds(rows: &[Row]) -> String {
     let bound = |best: fn(f64, f64) -> f64| rows.iter().map(|row| row.seconds).reduce(best);
     match (bound(f64::min), bound(f64::max)) {
-        (Some(least), Some(most)) => format!("{least:.2} to {most:.2} a row"),
+        (Some(least), Some(most)) => format!("{least:.2} to {most:.2} per row"),
         _ => String::new(),
     }
 }
@@ -95,8 +95,8 @@ fn section(rows: &[Row], words: &str) -> Section {
     let table = document::table(&rows, &COLUMNS);
     let ratio = match rows.iter().find(|row| row.ratio.is_some()) {
         Some(row) => format!(
-            "Ratio: to {}, the median of pairs of slices of one round, and in brackets what 95 % of \
-             resampled medians lie within. ",
+            "Ratio: to {}, median of pairs of slices of one round, with the 95 % interval in \
+             brackets. ",
             row.reference
         ),
         None => String::new(),
@@ -104,8 +104,8 @@ fn section(rows: &[Row], words: &str) -> Section {
     Section {
         heading: heading(words),
         note: format!(
-            "{ratio}Copies to wake-ups are those of all ends for each packet; PPN: packets for each \
-             turn that found some. The embedded host's ratios are not Xen's."
+            "{ratio}Copies to wake-ups are totals of all ends per packet. PPN: packets per poll \
+             round that moved any. Ratios of the embedded host are not ratios of Xen."
         ),
         table: Some(table),
         plots: plots(&mut rows),

@@ -36,15 +36,15 @@ const ROWS: [Apart; 12] = [
     row("001", "iperf and netperf, by TCP itself", "as above", TCP),
     row(
         "002",
-        "patches 1 and 2 alone: a list at the driver, one by one from there on",
+        "patches 1 and 2 alone: a list at the driver, then one by one",
         "about +10 %",
-        "no build of ours takes lists at its entry only",
+        "we have no build that takes lists only at its entry",
     ),
     row(
         "002",
         "without retpolines",
         "not in this paper",
-        "stable Rust has no retpolines, so ours are all without them",
+        "stable Rust has no retpolines, so all our figures are without them",
     ),
     row("003", "guest to guest, SCHEDOP_poll with masked events", "2.75 Gbit/s", STACKS),
     row("003", "guest to guest, SCHEDOP_block, i7-3770", "2.45 to 2.6 Gbit/s", STACKS),
@@ -54,7 +54,7 @@ const ROWS: [Apart; 12] = [
         "003",
         "guest to guest, txqueuelen 500, log of TCP on",
         "2.1 Gbit/s",
-        "with a reader of the flows, which needs root: grantway bench tcp --traced",
+        "with a reader of flows, which needs root: grantway bench tcp --traced",
     ),
     row(
         "003",

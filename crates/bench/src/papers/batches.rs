@@ -5,8 +5,8 @@ use super::figures::Batches;
 use grantway_command::table::Table;
 
 /// Heading of [`table`].
-pub const HEADING: &str = "Packets and slots per interrupt and per turn (the paper's NAPI \
-                           schedule), and counts over the time of each run, which differs";
+pub const HEADING: &str = "Packets and slots per interrupt and per poll round (NAPI schedule in \
+                           the paper), and counts over the time of each run, which differs";
 
 /// A line of the table: its name, and its value in a column.
 type Line = (&'static str, fn(&Batches) -> String);
@@ -14,10 +14,10 @@ type Line = (&'static str, fn(&Batches) -> String);
 const LINES: [Line; 8] = [
     ("packets per interrupt (PPI)", |side| quotient(side.ppi)),
     ("slots per interrupt (SPI)", |side| quotient(side.spi)),
-    ("packets per turn (PPN)", |side| quotient(side.ppn)),
-    ("slots per turn (SPN)", |side| quotient(side.spn)),
+    ("packets per poll round (PPN)", |side| quotient(side.ppn)),
+    ("slots per poll round (SPN)", |side| quotient(side.spn)),
     ("interrupts (tx_count)", |side| side.interrupts.to_string()),
-    ("turns (nr_napi_schedule)", |side| side.turns.to_string()),
+    ("poll rounds (nr_napi_schedule)", |side| side.turns.to_string()),
     ("packets (total_packets)", |side| side.packets.to_string()),
     ("slots (total_reqs)", |side| side.slots.to_string()),
 ];

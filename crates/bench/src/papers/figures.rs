@@ -148,7 +148,7 @@ const STAGED_BULK: &str = "TCP, Linux 4.11 guest and a host behind 100 Gbit/s, X
 const STAGED_UDP: &str = "UDP, Linux 4.11 guest and a host behind 100 Gbit/s, Xeon E5-2630 v4";
 
 /// Difference of rows that the papers measured by TCP. `grantway bench stream` has TCP itself.
-const FRAMES: &str = "frames of 65,535 B in place of TCP";
+const FRAMES: &str = "frames of 65,535 B for TCP";
 /// Frames at a time where a paper does not say how many: what is there to be sent in a burst.
 const MANY: u32 = 32;
 

@@ -20,7 +20,7 @@ type Case = (&'static str, Option<[f64; 2]>, f64, &'static str);
 
 const ROWS: [Case; 4] = [
     ("four streams, several receive queues", Some([6.91, 8.46]), 22.5, "four streams"),
-    ("one iptables rule that fits nothing", Some([5.02, 6.78]), 35.1, "one firewall rule"),
+    ("one iptables rule that matches nothing", Some([5.02, 6.78]), 35.1, "one firewall rule"),
     ("flower filters", Some([6.83, 8.86]), 29.7, "flower filters"),
     ("one receive queue (ours: one stream)", None, 4.0, "one stream"),
 ];

@@ -201,7 +201,7 @@ fn heading(row: &Row) -> String {
 }
 
 /// Heading of [`wire`].
-const WIRE: &str = "Mpps that a wire carries";
+const WIRE: &str = "Mpps at wire speed";
 
 /// Returns true if the paper with the table [`wire`] is among these.
 fn has_wire(papers: &[&Paper]) -> bool {

@@ -46,7 +46,7 @@ pub fn of(findings: &Findings) -> Report {
         Section { heading: "Papers".to_owned(), note: papers.join(". "), ..Section::default() },
     );
     Report {
-        title: "Grantway: the papers' tables beside ours".to_owned(),
+        title: "Grantway: tables of the papers and ours".to_owned(),
         conditions: conditions(rows, &COLUMNS, &own),
         sections,
         ..Report::default()

@@ -128,7 +128,7 @@ impl Lab {
         let named = |error: &dyn std::fmt::Display| {
             let file = file.display();
             CommandError::Failed(format!(
-                "--on-xen {file}: {error}; make lab-bench writes the file"
+                "--on-xen {file}: {error}; `make lab-bench` writes this file"
             ))
         };
         let text = std::fs::read_to_string(file).map_err(|error| named(&error))?;
@@ -275,7 +275,7 @@ const HEADINGS: [&str; 8] = [
     "factor#",
     "ours: before > after",
 ];
-const REASON: &str = "lab/bench has no such row: see grantway bench papers without --on-xen";
+const REASON: &str = "lab/bench has no such row; see grantway bench papers without --on-xen";
 
 /// Returns the rows of the papers of which the lab has nothing.
 fn rest(papers: &[&'static Paper]) -> Vec<Apart> {
@@ -319,7 +319,7 @@ fn text(clock: &str, papers: &[&Paper], rows: &[Row], tcp: &[Tcp], rest: &[Apart
                 table.row([tcp.way, &side.setup, &figure(side.value)]);
             }
         }
-        let _ = write!(text, "\nTCP by iperf3 of stock guests, which know copying only\n{table}");
+        let _ = write!(text, "\nTCP of stock guests (iperf3), which support only copy\n{table}");
     }
     text
 }

@@ -15,53 +15,59 @@ const SIZE_MAX: u64 = 1514;
 /// `grantway bench peers`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-  memif         testpmd of DPDK at both ends, net_memif between them
-  vhost-split   net_vhost behind, net_virtio_user in the guest's place, split ring
-  vhost-packed  the same with a packed ring
-  veth          AF_PACKET on both ends of a veth; needs root
-  tap           two TAPs, by DPDK's net_tap, and a bridge of the kernel's; needs root
-All have two processes, each pinned to a processor, one queue of 256 slots, and
-copy; none has hugepages. In Grantway's place are a backend and a frontend that
-stage, with a generator and a port that counts what arrives and forgets it, as
-testpmd's are. By the copying API the guest's frames lie ready in a buffer each, of
-which only the head is written anew (tx), and what comes is copied out (rx). By the
-lending API frames are made where the backend reads them, and what comes is forgotten
-where it lies; virtio's receiver does that, and memif's copies. The backend's
-generator (rx) writes whole frames, which is one pass more over the bytes than
-testpmd's. Everybody measured is tried with each
-burst of the list first, and has the best. Who is not measured is held still.
+Peers:
+  memif         testpmd of DPDK at both ends, connected by net_memif
+  vhost-split   net_vhost as backend, net_virtio_user as guest, split ring
+  vhost-packed  like vhost-split, with a packed ring
+  veth          AF_PACKET at both ends of a veth; needs root
+  tap           two TAPs (DPDK's net_tap) and a bridge of the kernel; needs root
+Each set-up has two processes, each pinned to a processor, one queue of 256
+slots, copy mode and no hugepages. Grantway's set-up is a backend and a frontend
+with staging, a generator, and a port that counts frames and discards them, like
+those of testpmd.
 
-A round trip has one packet under way, which both ends send back at once, and its
-mean is what the packets of a slice came to; Grantway times one in 16 besides. The
-ratio is Grantway's rate to that row's: above 1 it is faster. Figures are medians of
-slices. CPUs are what both processes had of the two processors: where that is less
-than 2 somebody else worked, too, and the figures are worth little. Needs dpdk-testpmd (apt install dpdk-dev, or make bench-peers).
+With the copying API the guest sends frames from one buffer each and rewrites
+only their heads (tx); received frames are copied out (rx). With the lending API
+frames are made in the buffers that the backend reads, and received frames are
+discarded in place. Virtio's receiver also discards in place; memif's copies.
+The backend's generator (rx) writes whole frames, which is one pass more over
+the bytes than testpmd makes.
+
+Each burst of the list is tried first, and each set-up is measured with its best
+burst. Set-ups that are not being measured are stopped.
+
+A round trip has one packet in flight, which both ends return at once. Its mean
+follows from the packets of a slice. Grantway also times one packet in 16. The
+ratio is Grantway's rate divided by the rate of the row: above 1 Grantway is
+faster. Figures are medians of slices. `CPUs` is the processor time that both
+processes had: below 2 another program was running, and the figures are not
+reliable. Needs dpdk-testpmd (apt install dpdk-dev, or make bench-peers).
 
 Example:
   grantway bench peers
   grantway bench peers --peer memif,vhost-packed --size 64 --direction tx --pairs 40
   grantway bench peers --direction round-trip --json --report peers.html")]
 pub struct PeersArgs {
-    /// Peers that Grantway is compared with, or `all`.
+    /// Peers to compare with, or `all`.
     #[arg(long, value_name = "LIST", default_value = "all", value_parser = peers)]
     pub peer: List<Link>,
-    /// Behaviour of Grantway's ends when there is no work; the peers always poll.
+    /// Wait mode of Grantway's ends. The peers always poll.
     #[arg(long, value_enum, default_value_t = WaitModeArg::Busy)]
     pub mode: WaitModeArg,
-    /// Direction as the guest sees it: tx, rx, round-trip, or `all`.
+    /// Direction, seen from the guest: tx, rx, round-trip, or `all`.
     #[arg(long, value_name = "LIST", default_value = "all", value_parser = directions)]
     pub direction: List<Direction>,
-    /// Bytes of a frame, without FCS.
+    /// Frame size in bytes, without FCS.
     #[arg(long, value_name = "LIST", default_value = "64,256,1500", value_parser = sizes)]
     pub size: List<usize>,
-    /// Frames at a time, to be tried at both ends.
+    /// Bursts to try at both ends.
     #[arg(long, value_name = "LIST", default_value = "32,64,128", value_parser = bursts)]
     pub burst: List<u32>,
-    /// Seconds that each row of the table is measured.
+    /// Seconds of measurement per row.
     #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
     pub seconds: f64,
-    /// Slices of each row; by default one per 0.1 s, at most 20 unless that makes them longer than
-    /// 0.5 s.
+    /// Slices per row. Default: one per 0.1 s and at most 20, or more if a slice would take longer
+    /// than 0.5 s.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub pairs: Option<u32>,
     #[command(flatten)]

@@ -133,7 +133,7 @@ impl Pair {
             }
         }
         Err(CommandError::Failed(format!(
-            "{}: no packet came through within {} s, {TRIES} times; leave {} out of --peer",
+            "{}: no packet arrived within {} s in {TRIES} attempts; remove {} from --peer",
             link.words(),
             FLOW.as_secs(),
             link.name()
@@ -148,7 +148,12 @@ impl Pair {
         watch: &Watch,
     ) -> Result<Self, CommandError> {
         let folder = tempfile::Builder::new().prefix("grantway-").tempdir();
-        let folder = folder.map_err(|e| CommandError::Failed(format!("a folder: {e}")))?;
+        let folder = folder.map_err(|e| {
+            CommandError::Failed(format!(
+                "cannot create a directory: \
+                                                                      {e}"
+            ))
+        })?;
         let path = folder.path().to_string_lossy().into_owned();
         let own = format!("gwp{}-{}", std::process::id(), link.name());
         let namespace = link.has_interfaces().then(|| Namespace::new(own, watch)).transpose()?;

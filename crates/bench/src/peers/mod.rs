@@ -177,7 +177,7 @@ pub fn run(args: &PeersArgs) -> Result<(), CommandError> {
     // All that may be missing is told before anything is started.
     check_programs(&testpmd::PROGRAMS)?;
     if args.peer.0.iter().any(|link| link.has_interfaces()) {
-        let without = |e| CommandError::Failed(format!("{e}, or leave veth and tap out of --peer"));
+        let without = |e| CommandError::Failed(format!("{e}, or remove veth and tap from --peer"));
         check_rights().map_err(without)?;
         check_programs(&[("ip", "iproute2")])?;
     }
@@ -234,15 +234,15 @@ fn place(rows: &[Row]) -> String {
     let pinned = if processors().len() > 1 { "pinned to one each" } else { "not pinned" };
     format!(
         "{host} host, {} processors, two processes at a time, {pinned}; one queue of 256 slots, \
-         copy mode, no hugepages; Grantway by staging",
+         copy mode, no hugepages; Grantway with staging",
         processors().len()
     )
 }
 
 /// Explanation of the figures.
-const NOTE: &str = "medians of slices [95 % interval]; CPUs: what both processes had, less than 2 \
-                    where somebody else worked; ratio: Grantway's rate to this one's, the median \
-                    of pairs; lending: the same by the lending API";
+const NOTE: &str = "medians of slices [95 % interval]; CPUs: processor time of both processes, \
+                    below 2 another program was running; ratio: Grantway's rate divided by this \
+                    one's, median of pairs; lending: the ratio with the lending API";
 
 /// Returns the conditions, the table under them, and the command line of this run.
 fn text(rows: &[Row]) -> String {

@@ -8,7 +8,7 @@ use grantway_command::report::{Report, Scale, Section, Series};
 use grantway_command::table::Table;
 
 const OVER_SIZE: Lines<Row> = Lines {
-    title: "Packets a second over frame size",
+    title: "Packets per second over frame size",
     x: ("frame size (bytes, without FCS)", Scale::Log),
     y: ("Mpps", Scale::Log),
     common: &[],
@@ -61,9 +61,9 @@ fn section(rows: &[Row], words: &str) -> Section {
     let (lines, what) = match is_round {
         true => (
             &TIMES,
-            "One packet is under way, which both ends send back at once: Mpps are round trips, and \
-             their mean is one divided by that. testpmd does not time packets; of Grantway's one \
-             in 16 is timed, by p50 and p99. ",
+            "One packet is in flight, and both ends return it at once: Mpps are round trips, and \
+             their mean time is one divided by that. testpmd does not time packets; Grantway times \
+             one in 16 (p50 and p99). ",
         ),
         false => (&OVER_SIZE, ""),
     };
@@ -71,9 +71,7 @@ fn section(rows: &[Row], words: &str) -> Section {
     plots.retain(has_width);
     Section {
         heading: heading(words),
-        note: format!(
-            "{what}Figures: {NOTE} of slices of one round, above 1 where Grantway is faster."
-        ),
+        note: format!("{what}Figures: {NOTE} of slices of one round, above 1 Grantway is faster."),
         table: Some(table),
         plots,
         ..Section::default()
@@ -91,9 +89,9 @@ fn commands(rows: &[Row]) -> Section {
     }
     Section {
         heading: "Command lines".to_owned(),
-        note: "DIR is a folder of the bench's own. At its prompt testpmd is told: start, or start \
-               tx_first 1 where one packet goes round; and show port stats 0 for what arrived. \
-               Grantway's have a grantway host --dir DIR beside them, which sleeps."
+        note: "DIR is a directory of the bench. Commands at the prompt of testpmd: start (for \
+               round trips: start tx_first 1), and show port stats 0 for the packets that arrived. \
+               Grantway also needs grantway host --dir DIR, which is idle."
             .to_owned(),
         table: Some(table),
         plots: Vec::new(),

@@ -12,20 +12,20 @@ pub const VIFS_MAX: u16 = 4096;
 /// `grantway bench scale`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-One backend serves many guests, each with a vif of several queues and an event channel
-each way for each of them; one more process has all guests. Active vifs send frames of
-64 bytes as fast as they are taken, all of them together from one thread. The others
-stay connected and do nothing.
+One backend serves many guests. Each guest has one vif with several queues, and
+each queue has two event channels. One other process runs all guests. Active
+vifs send frames of 64 bytes as fast as they are accepted, all from one thread.
+The other vifs stay connected and idle.
 
-Where all are active, the reference is one vif alone; else it is as many vifs as are
-active, with no others beside them. Without --vifs: 300 by copy, all active, and 1000
-by staging, 8 of them active.
+If all vifs are active, the reference is one vif alone; otherwise it is the
+active vifs without the idle ones. Default without --vifs: 300 vifs with copy,
+all active, and 1000 vifs with staging, 8 of them active.
 
-connect: from the first guest that looks for its vif to the last one whose packets may
-flow, staged pages included. RSS and private: what the backend's process has in memory
-for each vif, after packets have flowed; pages that it shares with guests are in the
-first only. idle: what the backend takes of a processor while no guest does anything.
-Staged pages are 4.1 MiB a vif of two queues, and guests have them in any case.
+connect: time from the first guest that looks for its vif until packets can flow
+on the last one, with all pages staged. RSS and private: memory of the backend
+per vif, after packets have flowed; RSS includes pages that it shares with
+guests. idle: processor share of the backend while no guest is active. Staged
+pages are 4.1 MiB per vif with two queues; guests have these pages in any case.
 
 Example:
   grantway bench scale
@@ -35,23 +35,23 @@ pub struct ScaleArgs {
     /// Number of guests, each with a vif.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(VIFS_MAX)))]
     pub vifs: Option<u16>,
-    /// Number of vifs that send; by default all.
+    /// Number of vifs that send. Default: all.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(VIFS_MAX)), requires = "vifs")]
     pub active: Option<u16>,
-    /// Policy by which the buffers cross.
+    /// Buffer policy.
     #[arg(long, value_enum, default_value_t = BufferPolicy::Copy, requires = "vifs")]
     pub policy: BufferPolicy,
-    /// Queues of each vif.
+    /// Queues per vif.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=QUEUES_MAX))]
     pub queues: u16,
-    /// Seconds that the vifs and the reference are measured each.
+    /// Seconds of measurement, for the vifs and for the reference.
     #[arg(long, value_name = "S", default_value = "4", value_parser = seconds)]
     pub seconds: f64,
-    /// Seconds that the backend is watched while there is no work.
+    /// Seconds of measurement of the idle backend.
     #[arg(long, value_name = "S", default_value = "3", value_parser = seconds)]
     pub idle: f64,
-    /// Slices of each; by default one per 0.1 s, at most 20 unless that makes them longer than 0.5
-    /// s.
+    /// Slices of each. Default: one per 0.1 s and at most 20, or more if a slice would take longer
+    /// than 0.5 s.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub pairs: Option<u32>,
     /// Print JSON.
@@ -62,15 +62,15 @@ pub struct ScaleArgs {
 /// `grantway bench guests`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-For grantway bench scale, which starts a host and a backend for them. Attaches a vif to
-each domain from 1 on, connects all of them, has a frame cross on each queue, says
-`ready`, and sends frames from those that are active. SIGTERM and SIGINT end it: then
-the vifs are closed and detached.
+`grantway bench scale` starts this process, a host and a backend. It attaches a
+vif to each domain from 1, connects all vifs, sends a frame on each queue,
+prints `ready`, and then sends frames from the active vifs. SIGTERM and SIGINT
+end it: it closes and detaches the vifs.
 
 Example:
   grantway bench guests --host /tmp/gw --vifs 300 --active 0 --queues 2")]
 pub struct GuestsArgs {
-    /// Folder of the embedded host.
+    /// Directory of the embedded host.
     #[arg(long, value_name = "DIR")]
     pub host: PathBuf,
     /// Number of guests, each with a vif.
@@ -79,10 +79,10 @@ pub struct GuestsArgs {
     /// Number of vifs that send.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=i64::from(VIFS_MAX)))]
     pub active: u16,
-    /// Queues of each vif.
+    /// Queues per vif.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=QUEUES_MAX))]
     pub queues: u16,
-    /// Policy by which the buffers cross.
+    /// Buffer policy.
     #[arg(long, value_enum, default_value_t = BufferPolicy::Copy)]
     pub policy: BufferPolicy,
     /// Pin this process to a processor.

@@ -116,8 +116,8 @@ impl Crowd {
             }
             if start.elapsed() > PATIENCE {
                 return Err(CommandError::Failed(format!(
-                    "{} of {} vifs did not {what} within {} s, the first of them that of domain \
-                     {}; look at what the backend says of it",
+                    "{} of {} vifs did not {what} within {} s, the first one in domain {}; read \
+                     the log of the backend",
                     missing.len(),
                     self.members.len(),
                     PATIENCE.as_secs(),
@@ -192,7 +192,7 @@ impl Crowd {
             } else if start.elapsed() > PATIENCE {
                 let domain = answered + 1;
                 return Err(CommandError::Failed(format!(
-                    "a frame of domain {domain} was not answered; look at what the backend says"
+                    "a frame of domain {domain} was not answered; read the log of the backend"
                 )));
             } else {
                 std::thread::sleep(Duration::from_millis(1));

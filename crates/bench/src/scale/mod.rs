@@ -209,9 +209,8 @@ fn text(rows: &[Row]) -> String {
     let place = document::processes(host, "host, backend with one worker, all guests");
     let conditions = document::conditions(rows, &COLUMNS);
     format!(
-        "{place}\n64 bytes, guest transmit, {conditions}\n\
-         ratio: to the number of vifs in `reference` alone, the median of pairs [95 % interval]; \
-         memory and idle are the backend's\n\n{}",
+        "{place}\n64 bytes, guest transmit, {conditions}\nratio: to as many vifs as `reference`, \
+         alone, median of pairs [95 % interval]; memory and idle are of the backend\n\n{}",
         document::table(rows, &COLUMNS)
     )
 }

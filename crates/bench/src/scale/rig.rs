@@ -98,10 +98,12 @@ impl Rig {
     ///
     /// A part did not get ready; the error has its own words.
     pub fn start(plan: &Plan) -> Result<Self, CommandError> {
-        let dir = tempfile::Builder::new()
-            .prefix("grantway-")
-            .tempdir()
-            .map_err(|e| CommandError::Failed(format!("a folder for the host: {e}")))?;
+        let dir = tempfile::Builder::new().prefix("grantway-").tempdir().map_err(|e| {
+            CommandError::Failed(format!(
+                "cannot create the directory of the host: \
+                                                       {e}"
+            ))
+        })?;
         let path = dir.path().to_string_lossy().into_owned();
         let host = Part::start("host", &plan.host(&path))?;
         let backend = Part::start("backend", &plan.backend(&path))?;

@@ -8,19 +8,20 @@ use grantway_command::args::Switch;
 /// `grantway bench stream`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-For each policy a host, a backend and a guest, and two network namespaces which
-only their vif joins: the backend's TAP in one, the guest's in the other. iperf3
-sends TCP through, a second at a time, policy by policy in turns, first from the
-guest, then to it. All of it is gone when it ends, on Ctrl-C too.
+For each policy it starts a host, a backend and a guest, and two network
+namespaces that only their vif connects: one has the backend's TAP, the other
+the guest's. iperf3 sends TCP for one second at a time, with the policies
+interleaved, first from the guest, then to it. All of this is removed at the
+end, also on Ctrl-C.
 
-Gbit/s are what arrives of the payload, the median of the slices. Grant operations,
-bytes that they copied, notifications and wake-ups are those of both ends, for each
-packet that the backend moved, acknowledgements counted; with TCP segmentation
-offloads a packet has up to 64 KiB. A single flow keeps to one queue, so several
-queues get eight flows each. Needs root and iperf3.
+Gbit/s is the received payload, median of the slices. Grant operations, copied
+bytes, notifications and wake-ups are totals of both ends per packet that the
+backend moved, acknowledgements included. With TCP segmentation offloads a
+packet has up to 64 KiB. One flow stays on one queue, so several queues get
+eight flows each. Needs root and iperf3.
 
-With `--gso off` the frontend is one that has no large frames, and its kernel cuts
-what it sends; `--merge off,on` then shows what it brings that both ends merge
+With `--gso off` the frontend does not use large frames, and its kernel segments
+what it sends. Add `--merge off,on` to compare with and without merging of
 segments for receivers that accept large frames.
 
 Example:
@@ -28,20 +29,20 @@ Example:
   grantway bench stream --policy staging --gso off --merge off,on
   grantway bench stream --policy copy,staging --queues 1,2 --report stream.html")]
 pub struct StreamArgs {
-    /// Policies by which the buffers cross, or `all`; the others are compared with the first, with
-    /// the first of the switches.
+    /// Buffer policies, or `all`. The first policy with the first switches is the reference of the
+    /// ratios.
     #[arg(long, value_name = "LIST", default_value = "all", value_parser = policies)]
     pub policy: List<Policy>,
     /// Queues of the vif.
     #[arg(long, value_name = "LIST", default_value = "1", value_parser = queues)]
     pub queues: List<u16>,
-    /// Use of large TCP frames by the frontend: on, off, or `all`.
+    /// Large TCP frames in the frontend: on, off, or `all`.
     #[arg(long, value_name = "LIST", default_value = "on", value_parser = switches)]
     pub gso: List<Switch>,
-    /// Merging of TCP segments by both ends: on, off, or `all`.
+    /// Merging of TCP segments in both ends: on, off, or `all`.
     #[arg(long, value_name = "LIST", default_value = "on", value_parser = switches)]
     pub merge: List<Switch>,
-    /// Seconds that each row of the table is measured, in slices of one second.
+    /// Seconds of measurement per row, in slices of one second.
     #[arg(long, value_name = "S", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub seconds: u32,
     #[command(flatten)]

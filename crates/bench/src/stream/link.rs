@@ -151,7 +151,7 @@ impl Link {
         };
         let exe = find("grantway")?;
         let dir = tempfile::Builder::new().prefix("grantway-").tempdir();
-        let dir = dir.map_err(failed("a folder for the host"))?;
+        let dir = dir.map_err(failed("cannot create the directory of the host"))?;
         let path = dir.path().to_string_lossy().into_owned();
         // Names have the process and the settings, since several links exist at a time.
         let [large, merges] = [gso, merge].map(|switch| u8::from(switch.is_on()));
@@ -222,7 +222,7 @@ impl Link {
         let agreed = &backend["vifs"][0]["policy"];
         if agreed != policy.as_str() {
             return Err(CommandError::Failed(format!(
-                "the ends agreed on {agreed}, expected {policy}; leave that policy out"
+                "the ends agreed on {agreed}, expected {policy}; remove that policy"
             )));
         }
         let word = |key: &str| backend[key].as_str().unwrap_or_default().to_owned();
@@ -272,7 +272,7 @@ impl Link {
     ) -> Result<Transfer, CommandError> {
         let flows = self.flows.to_string();
         let reverse = (direction == Direction::Rx).then_some("-R");
-        watch.wait("iperf3, whose server was busy all the time and", START, || {
+        watch.wait("iperf3: the server stayed busy and", START, || {
             let mut command = self.inside.command("iperf3");
             command.env("TMPDIR", self.dir.path());
             command.args(["-J", "--connect-timeout", "3000", "-c", ADDRESSES[0], "-P", &flows]);

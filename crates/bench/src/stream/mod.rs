@@ -95,7 +95,7 @@ const COLUMNS: [Column<Row>; 17] = {
         Column::of("merge", Varying, |r| r.merge.clone()),
         Column::of("Gbit/s#", Always, |r| r.gbps.text()),
         Column::of("ratio#", Filled, |r| r.ratio.map(|ratio| ratio.text()).unwrap_or_default()),
-        Column::of("sent again#", Always, |r| r.retransmits.to_string()),
+        Column::of("retransmits#", Always, |r| r.retransmits.to_string()),
         Column::of("B/packet#", Always, |r| format!("{:.0}", r.payload_per_packet)),
         Column::of("grant ops#", Always, |r| format!("{:.2}", r.grant_ops_per_packet)),
         Column::of("B copied#", Always, |r| format!("{:.0}", r.copied_bytes_per_packet)),
@@ -247,8 +247,8 @@ fn text(rows: &[Row]) -> String {
         false => String::new(),
     };
     format!(
-        "{}; {}; Gbit/s of TCP payload, 95 % interval{ratio}; grant ops to wake-ups: for each \
-         packet that the backend moved\n{}",
+        "{}; {}; Gbit/s of TCP payload, 95 % interval{ratio}; grant ops to wake-ups: per packet \
+         that the backend moved\n{}",
         place(&first.host),
         document::conditions(rows, &COLUMNS),
         document::table(rows, &COLUMNS)

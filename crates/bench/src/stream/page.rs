@@ -9,7 +9,7 @@ use grantway_command::report::{Report, Scale, Section};
 const OVER_QUEUES: Lines<Row> = Lines {
     title: "TCP over queues",
     x: ("queues", Scale::Linear),
-    y: ("Gbit/s of payload", Scale::Linear),
+    y: ("payload Gbit/s", Scale::Linear),
     common: &[],
     names: [line, |row| row.mode.clone()],
     add: |row, line| {
@@ -34,7 +34,7 @@ pub fn of(rows: &[Row]) -> Report {
     ];
     let sections = [Direction::Tx, Direction::Rx].map(|direction| section(rows, direction));
     Report {
-        title: "Grantway: TCP through a vif, by buffer policy".to_owned(),
+        title: "Grantway: TCP through a vif by buffer policy".to_owned(),
         conditions: conditions(rows, &COLUMNS, &own),
         sections: sections.to_vec(),
         ..Report::default()
@@ -47,9 +47,9 @@ fn section(rows: &[Row], direction: Direction) -> Section {
     let reference = rows.first().map_or("", |row| row.reference.as_str());
     let note = format!(
         "Medians of slices with 95 % intervals; ratio: to {reference}, the median of pairs of \
-         slices of one round. Grant operations, bytes copied, notifications and wake-ups are \
-         those of both ends for each packet that the backend moved. The embedded host's \
-         ratios are not Xen's."
+         slices of one round. Grant operations, copied bytes, notifications and wake-ups are \
+         totals of both ends per packet that the backend moved. Ratios of the embedded host are \
+         not ratios of Xen."
     );
     let table = document::table(&rows, &COLUMNS);
     rows.sort_by_key(|row| row.queues);

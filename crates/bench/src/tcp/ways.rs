@@ -82,7 +82,7 @@ impl Veth {
 
 impl Way for Veth {
     fn second(&mut self, watch: &Watch) -> Result<f64, CommandError> {
-        watch.wait("iperf3, whose server was busy all the time and", START, || {
+        watch.wait("iperf3: the server stayed busy and", START, || {
             let mut command = self.inside.command("iperf3");
             command.args(["-J", "--connect-timeout", "3000", "-t", "1", "-c", SERVER]);
             let done = Process::start("iperf3", &mut command)?.finish(START, watch);
@@ -126,7 +126,7 @@ impl Guests {
         };
         let exe = find("grantway")?;
         let dir = tempfile::Builder::new().prefix("grantway-").tempdir();
-        let dir = dir.map_err(failed("a folder for the host"))?;
+        let dir = dir.map_err(failed("cannot create the directory of the host"))?;
         let path = dir.path().to_string_lossy().into_owned();
         let mut host = Process::start("host", Command::new(&exe).args(["host", "--dir", &path]))?;
         host.wait_words("ready", watch)?;

@@ -9,23 +9,25 @@ use grantway_vector::nodes::{classifier::FILTERS_MAX, firewall::RULES_MAX};
 /// `grantway bench vector`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The same graph is fed with the same frames, one at a time and in lists, by turns, in
-one pinned thread: what a frame costs between the ring that it comes from and the
-place that it goes to, with no ring and no guest, by the time of that thread. `gain`
-is against lists of one, `cost` against the first row of its group. Frames are UDP of
-60 bytes, headers of which are read again each time. The last column is what the paper
-on lists of packets gained in the Linux kernel, on its hardware (seed 002).
+The same frames go through the same packet graph one at a time and in lists,
+interleaved, in one pinned thread. This is the cost of a frame between its
+source ring and its destination, without rings and guests, in processor time of
+that thread. `gain` compares with lists of one, `cost` with the first row of the
+group. Frames are UDP of 60 bytes, and their headers are read anew each time.
+The last column shows the gain of packet lists in the Linux kernel, on the
+hardware of the paper (paper 002).
 
-Without --rules and --filters: the paper's cases, and traffic that splits at every
-node. With --rules, as many rules of the firewall, of random networks and ports, and
-4096 flows; with --filters, as many exact keys, or 32 masks where 0.
+Without --rules and --filters: the cases of the paper, and traffic that splits
+at every node. --rules adds that many firewall rules with random networks and
+ports, and uses 4096 flows. --filters adds that many exact keys; 0 means 32
+masks.
 
-With --nftables, which needs root, the same frames go through the same rules in the
-kernel, too, in the same run: from a TAP to a veth, at the far end of which nft's
-rules are, one after the other, in a network namespace that ends with the bench. What
-a packet takes there without any rule is subtracted: `rules` is what they alone took,
-`kernel` is how many times that is what our whole graph takes. nft looks at each
-packet anew; our firewall remembers what it said of a flow.
+--nftables needs root. The same frames also go through the same rules in the
+kernel, in the same run: from a TAP to a veth whose far end has the nft rules
+one after the other, in a network namespace that ends with the bench. The cost
+of a packet on that path without rules is subtracted: `rules` is the cost of the
+nft rules alone, and `kernel` is that cost divided by the cost of our whole
+graph. nft checks each packet anew; our firewall remembers its verdict per flow.
 
 Example:
   grantway bench vector
@@ -40,17 +42,17 @@ pub struct VectorArgs {
     /// Filters of the classifier.
     #[arg(long, value_name = "LIST", value_parser = filters)]
     pub filters: Option<List<usize>>,
-    /// Frames at a time; 1 is always measured, too.
+    /// Frames per list; 1 is always measured too.
     #[arg(long, value_name = "LIST", default_value = "1,8,32,64,256", value_parser = lists)]
     pub list: List<usize>,
-    /// Seconds that each row of the table is measured.
+    /// Seconds of measurement per row.
     #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
     pub seconds: f64,
-    /// Slices of each row; by default one per 0.1 s, at most 20 unless that makes them longer than
-    /// 0.5 s.
+    /// Slices per row. Default: one per 0.1 s and at most 20, or more if a slice would take longer
+    /// than 0.5 s.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub pairs: Option<u32>,
-    /// Compare with nftables by equal rules: 1, 100 and 10,000 unless --rules is given.
+    /// Compare with nftables with the same rules. Default of --rules: 1, 100 and 10,000.
     #[arg(long, conflicts_with = "filters")]
     pub nftables: bool,
     /// Forms of the output.
@@ -61,7 +63,7 @@ pub struct VectorArgs {
 /// `grantway bench lists`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-For make instructions, which reads what callgrind counted of it.
+For `make instructions`, which reads the counts of callgrind.
 
 Example:
   valgrind --tool=callgrind grantway bench lists --rules 100 --list 64")]
@@ -72,7 +74,7 @@ pub struct ListsArgs {
     /// Apply rules that allow each vif only its own address.
     #[arg(long)]
     pub spoof: bool,
-    /// Frames at a time.
+    /// Frames per list.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=BATCH_MAX as i64))]
     pub list: u16,
     /// Frames, rounded up to whole lists.

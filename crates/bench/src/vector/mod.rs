@@ -68,7 +68,7 @@ const COLUMNS: [Column<Row>; 9] = {
     [
         Column::of("case", Always, |r| r.case.clone()),
         Column::of("list#", Always, |r| r.list.to_string()),
-        Column::of("ns a packet#", Always, |r| format!("{:.1}", r.ns_per_packet)),
+        Column::of("ns/packet#", Always, |r| format!("{:.1}", r.ns_per_packet)),
         Column::of("Mpps#", Always, |r| format!("{:.1}", r.mpps)),
         Column::of("gain#", Always, |r| ratio(r.gain)),
         Column::of("cost#", Filled, |r| r.cost.map_or(String::new(), |cost| cost.text())),

@@ -83,7 +83,7 @@ pub const COLUMNS: [Column<Row>; 9] = {
         Column::of("rules#", Always, |r| r.rules.to_string()),
         Column::of("path", Always, |r| r.path.to_owned()),
         Column::of("list#", Always, |r| r.list.map_or(String::new(), |list| list.to_string())),
-        Column::of("ns a packet#", Always, |r| format!("{:.1}", r.ns_per_packet)),
+        Column::of("ns/packet#", Always, |r| format!("{:.1}", r.ns_per_packet)),
         Column::of("of rules#", Always, |r| {
             let text = |ns: Ratio| match ns.pairs {
                 1 => format!("{:.1}", ns.median),
@@ -100,7 +100,7 @@ pub const COLUMNS: [Column<Row>; 9] = {
 
 /// The conditions of the measurement.
 pub const SETTING: &str = "one thread, UDP of 60 bytes, 4096 flows; nftables: written to a TAP, \
-                           forwarded to a veth, rules one after the other at its far end";
+                           forwarded to a veth, one rule after the other at its far end";
 
 /// Runs the command.
 ///
@@ -229,7 +229,8 @@ impl Kernel {
         let sent = kernel.frames.len() as u64;
         if arrived < sent {
             return Err(CommandError::Failed(format!(
-                "{arrived} of {sent} frames came to the rules of {name}; is {far} a veth that is up?"
+                "only {arrived} of {sent} frames reached the rules of {name}; check that {far} is \
+                 a veth and up"
             )));
         }
         kernel.fitted = fitted as f64 / sent as f64;

@@ -7,8 +7,8 @@ use grantway_command::report::{Plot, Report, Scale, Section};
 
 const GAIN: Lines<Row> = Lines {
     title: "Gain over list length",
-    x: ("frames of a list", Scale::Log),
-    y: ("packets a second, against lists of one", Scale::Linear),
+    x: ("frames per list", Scale::Log),
+    y: ("packets per second, relative to lists of one", Scale::Linear),
     common: &[],
     names: [path, |_| String::new()],
     add: |row, line| {
@@ -20,25 +20,25 @@ const GAIN: Lines<Row> = Lines {
 };
 
 const OVER_LISTS: Lines<Row> = Lines {
-    title: "Time of a packet over list length",
-    x: ("frames of a list", Scale::Log),
-    y: ("ns a packet", Scale::Linear),
+    title: "Time per packet over list length",
+    x: ("frames per list", Scale::Log),
+    y: ("ns per packet", Scale::Linear),
     common: &[],
     names: [path, |_| String::new()],
     add: |row, line| line.points.push((row.list as f64, row.ns_per_packet)),
 };
 
 const OVER_RULES: Lines<Row> = Lines {
-    title: "Time of a packet over number of rules",
+    title: "Time per packet over number of rules",
     x: ("rules", Scale::Log),
-    y: ("ns a packet", Scale::Linear),
+    y: ("ns per packet", Scale::Linear),
     common: &[],
     names: [list, |_| String::new()],
     add: |row, line| line.points.extend(row.rules.map(|n| (n as f64, row.ns_per_packet))),
 };
 
 const OVER_KEYS: Lines<Row> = Lines {
-    title: "Time of a packet over number of exact keys",
+    title: "Time per packet over number of exact keys",
     x: ("keys of the classifier", Scale::Log),
     ..OVER_RULES
 };
@@ -56,10 +56,10 @@ pub fn of(rows: &[Row]) -> Report {
     let own = [("n", slices(rows.iter().map(|row| row.n))), ("set-up", SETTING.to_owned())];
     let section = Section {
         heading: "The same graph, one by one and in lists".to_owned(),
-        note: "Gain: packets a second against lists of one. Cost: time of a packet against the \
-               group's first row by lists of the same length. Both are medians of pairs of slices \
-               of one round, and in brackets is what 95 % of resampled medians lie within. Paper: \
-               what lists gained in the Linux kernel, on its hardware (seed 002)."
+        note: "Gain: packets per second relative to lists of one. Cost: time per packet relative \
+               to the first row of the group with lists of the same length. Both are medians of \
+               pairs of slices of one round, with the 95 % interval in brackets. Paper: gain of \
+               lists in the Linux kernel, on the hardware of the paper (paper 002)."
             .to_owned(),
         table: Some(document::table(rows, &COLUMNS)),
         plots: plots(rows),
@@ -90,9 +90,9 @@ fn plots(rows: &[Row]) -> Vec<Plot> {
 }
 
 const BESIDE: Lines<nftables::Row> = Lines {
-    title: "Time that rules take over their number",
+    title: "Time of the rules over their number",
     x: ("rules", Scale::Log),
-    y: ("ns a packet, of rules only", Scale::Log),
+    y: ("ns per packet, rules only", Scale::Log),
     common: &[],
     names: [way, |_| String::new()],
     add: |row, line| {
@@ -101,8 +101,8 @@ const BESIDE: Lines<nftables::Row> = Lines {
 };
 
 const WHOLE: Lines<nftables::Row> = Lines {
-    title: "Time of a packet over number of rules",
-    y: ("ns a packet, with all around it", Scale::Log),
+    title: "Time per packet over number of rules",
+    y: ("ns per packet, whole path", Scale::Log),
     add: |row, line| line.points.push((row.rules as f64, row.ns_per_packet)),
     ..BESIDE
 };
@@ -123,21 +123,20 @@ pub fn beside(rows: &[nftables::Row]) -> Report {
     let mut plots = [BESIDE.plots(&sorted), WHOLE.plots(&sorted)].concat();
     plots.retain(has_width);
     let section = Section {
-        heading: "The same rules, by our graph and by the kernel".to_owned(),
-        note: "Of rules: what a packet took more than where there are none, by the same path. \
-               Kernel: how many times what its rules alone took is what our whole graph took. Both \
-               are medians of slices of one round, and in brackets is what 95 % of resampled \
-               medians lie within. Fitted: packets that a rule was about. nft looks at the \
-               rules one after the other, for each packet anew, where our firewall remembers what \
-               it said of a flow. A set of nft's is quicker, but refuses rules that overlap in \
-               part, as some of these do."
+        heading: "The same rules in our graph and in the kernel".to_owned(),
+        note: "Rules: time per packet beyond that of the same path without rules. Kernel: that \
+               time divided by the time of our whole graph. Both are medians of slices of one \
+               round, with the 95 % interval in brackets. Fitted: packets that matched a rule. nft \
+               checks one rule after the other for each packet; our firewall remembers its verdict \
+               per flow. A set of nft is faster, but it rejects rules that overlap partly, as some \
+               of these do."
             .to_owned(),
         table: Some(document::table(rows, &nftables::COLUMNS)),
         plots,
         ..Section::default()
     };
     Report {
-        title: "Grantway: rules beside nftables".to_owned(),
+        title: "Grantway: rules compared with nftables".to_owned(),
         conditions: conditions(rows, &nftables::COLUMNS, &own),
         sections: vec![section],
         ..Report::default()

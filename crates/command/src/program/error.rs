@@ -5,8 +5,8 @@
 pub enum ProgramError {
     /// There is no program of this name.
     #[error(
-        "the program {name} is missing: it is neither in {beside} nor in a folder of PATH; build it: \
-         cargo build --release -p {name}; or install its package"
+        "the program {name} is missing: it is neither in {beside} nor in PATH; build it: cargo \
+         build --release -p {name}; or install its package"
     )]
     Missing {
         /// Its name. Its package has that name, too.
@@ -15,7 +15,7 @@ pub enum ProgramError {
         beside: String,
     },
     /// The system does not run it.
-    #[error("{path}: {source}; expected a program of this machine")]
+    #[error("{path}: {source}; expected a program for this machine")]
     Refused {
         /// Its path.
         path: String,

@@ -81,8 +81,8 @@ fn section(out: &mut String, section: &Section, looks: &Looks<'_>) {
     if let Some(place) = &section.place {
         let _ = writeln!(
             out,
-            "<div class=\"live\" data-place=\"{}\"><p class=\"none\">The plots of this page \
-             need a browser that runs scripts.</p></div>",
+            "<div class=\"live\" data-place=\"{}\"><p class=\"none\">The plots of this page need \
+             JavaScript.</p></div>",
             escape(place)
         );
     }
@@ -94,9 +94,7 @@ fn figure(out: &mut String, plot: &Plot, looks: &Looks<'_>) {
     let _ = writeln!(out, "<figure>\n<figcaption>{}</figcaption>", escape(&plot.title));
     let drawn = [Width::Wide, Width::Narrow].map(|width| svg(plot, width, looks));
     let [Some(wide), Some(narrow)] = drawn else {
-        out.push_str(
-            "<p class=\"none\">Nothing was measured that could be drawn.</p>\n</figure>\n",
-        );
+        out.push_str("<p class=\"none\">No data to draw.</p>\n</figure>\n");
         return;
     };
     out.push_str("<ul class=\"legend\">\n");

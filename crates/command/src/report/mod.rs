@@ -177,7 +177,7 @@ impl Destination {
 
 fn failed(path: &Path, error: &std::io::Error) -> CommandError {
     CommandError::Failed(format!(
-        "--report {}: {error}; name a file in a folder that can be written to",
+        "--report {}: {error}; expected a file in a writable directory",
         path.display()
     ))
 }

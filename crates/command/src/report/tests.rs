@@ -23,7 +23,7 @@ fn over_size() -> Plot {
         Series { name: (*name).into(), points, intervals }
     });
     Plot {
-        title: "Packets a second over frame size".into(),
+        title: "Packets per second over frame size".into(),
         x: axis("frame size (bytes, without FCS)", Scale::Log),
         y: axis("Mpps", Scale::Log),
         series: series.collect(),
@@ -38,7 +38,7 @@ fn over_burst() -> Plot {
         intervals: Vec::new(),
     };
     Plot {
-        title: "Packets a second over burst, 64 bytes".into(),
+        title: "Packets per second over burst, 64 bytes".into(),
         x: axis("burst (frames)", Scale::Log),
         y: axis("Mpps", Scale::Linear),
         series: vec![line("staging", 22.0), line("persistent", 21.4), line("copy", 2.5)],
@@ -75,7 +75,7 @@ fn wake_ups() -> Plot {
     Plot {
         title: "Wake-ups over load".into(),
         x: axis("load (part of what is lossless)", Scale::Linear),
-        y: axis("wake-ups a second", Scale::Linear),
+        y: axis("wake-ups per second", Scale::Linear),
         series: vec![line("copy", 184_000.0), line("staging", 61_000.0)],
     }
 }
@@ -213,7 +213,7 @@ fn nothing_to_draw_and_odd_values() {
     assert!(svg(&empty, Width::Wide).is_none());
     let section = Section { plots: vec![empty], ..Section::default() };
     let report = Report { sections: vec![section], ..Report::default() };
-    assert!(page(&report).contains("Nothing was measured"));
+    assert!(page(&report).contains("No data to draw"));
     let odd = Series {
         name: String::new(),
         points: vec![
@@ -296,7 +296,7 @@ fn a_place_that_cannot_be_written_is_known_at_once() {
     let folder = tempfile::tempdir().unwrap();
     for path in [folder.path().join("none/x.html"), folder.path().to_owned(), PathBuf::from("/")] {
         let error = Destination::at(&path).err().unwrap().to_string();
-        assert!(error.starts_with("--report ") && error.contains("name a file"), "{error}");
+        assert!(error.starts_with("--report ") && error.contains("expected a file"), "{error}");
     }
     // Nothing stays if a bench fails.
     drop(Destination::at(&folder.path().join("x.html")).unwrap());

@@ -52,19 +52,19 @@ pub struct VifConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// A part that is no `KEY=VALUE`, and no word that stands alone.
-    #[error("vif {found:?}: expected KEY=VALUE, or a word, of {KEYS}")]
+    #[error("vif {found:?}: expected KEY=VALUE or a word of {KEYS}")]
     Pair {
         /// The part.
         found: String,
     },
     /// An unknown key.
-    #[error("vif key {found:?} is not known; expected one of {KEYS}")]
+    #[error("unknown vif key {found:?}; expected one of {KEYS}")]
     Key {
         /// The key.
         found: String,
     },
     /// A key that xl knows and that has no meaning here.
-    #[error("vif key {found:?} {why}; leave it out")]
+    #[error("vif key {found:?} {why}; remove it")]
     Unsupported {
         /// The key or the pair.
         found: String,
@@ -72,7 +72,7 @@ pub enum ConfigError {
         why: &'static str,
     },
     /// A key given twice.
-    #[error("vif key {found:?} is given twice; keep one")]
+    #[error("vif key {found:?} is given twice; remove one")]
     Twice {
         /// The key.
         found: &'static str,
@@ -189,10 +189,13 @@ fn script(path: &str) -> Result<String, ConfigError> {
 
 fn unsupported(part: &str, key: &str) -> ConfigError {
     let why = match key {
-        "type" => "asks for an emulated device, and only type=vif, a paravirtual one, is served",
-        "model" => "chooses an emulated device, and only paravirtual ones are served",
-        "ip" | "gatewaydev" | "netdev" => "is for routing scripts, which are not run here",
-        "backendtype" => "chooses a backend, and this one is Grantway's",
+        "type" => "selects an emulated device; only type=vif (paravirtual) is supported",
+        "model" => "selects an emulated device; only paravirtual devices are supported",
+        "ip" | "gatewaydev" | "netdev" => {
+            "is for routing scripts, which the embedded host does \
+                                           not run"
+        }
+        "backendtype" => "selects a backend; the embedded host has only Grantway's",
         _ => return ConfigError::Key { found: key.to_owned() },
     };
     ConfigError::Unsupported { found: part.to_owned(), why }
@@ -248,7 +251,7 @@ mod tests {
     fn emulated_devices_are_refused_with_words() {
         for text in ["model=e1000", "type=ioemu", "ip=10.0.0.1", "gatewaydev=eth0"] {
             let told = refusal(text);
-            assert!(told.contains(text) && told.ends_with("leave it out"), "{told}");
+            assert!(told.contains(text) && told.ends_with("remove it"), "{told}");
         }
     }
 

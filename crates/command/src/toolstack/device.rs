@@ -60,7 +60,7 @@ impl fmt::Display for VifId {
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
     /// No such domain.
-    #[error("domain {domain} is not there: {remedy}")]
+    #[error("domain {domain} does not exist: {remedy}")]
     NoDomain {
         /// The domain.
         domain: DomId,
@@ -68,7 +68,7 @@ pub enum DeviceError {
         remedy: &'static str,
     },
     /// The number is in use.
-    #[error("{vif} is attached already; detach it first, or choose another devid (free: {free})")]
+    #[error("{vif} is already attached; detach it first, or choose another devid (free: {free})")]
     Taken {
         /// The vif.
         vif: VifId,
@@ -76,19 +76,19 @@ pub enum DeviceError {
         free: u16,
     },
     /// All numbers are in use.
-    #[error("domain {domain} has 65536 vifs, the most there can be; detach one first")]
+    #[error("domain {domain} has 65536 vifs, the maximum; detach one first")]
     Full {
         /// The domain.
         domain: DomId,
     },
     /// No such vif.
-    #[error("{vif} is not attached; `grantway list` shows what is")]
+    #[error("{vif} is not attached; `grantway list` shows the attached vifs")]
     NoVif {
         /// The vif.
         vif: VifId,
     },
     /// The record is not one that this toolstack writes.
-    #[error("{path}: found {found:?}, expected the path of a backend's folder for {vif}")]
+    #[error("{path}: found {found:?}, expected the path of the backend's directory of {vif}")]
     Record {
         /// The node.
         path: String,
@@ -99,8 +99,8 @@ pub enum DeviceError {
     },
     /// The backend does not close.
     #[error(
-        "{vif}: the backend is in state {found} after {} ms, expected Closed; \
-         start the backend if it does not run, or take the vif from it with --force",
+        "{vif}: the backend is in state {found} after {} ms, expected Closed; start the backend if \
+         it is not running, or use --force",
         waited.as_millis()
     )]
     StillOpen {
@@ -144,7 +144,7 @@ pub fn attach(
         for domain in [domain, backend] {
             // Domain 0 is there even before it has written anything.
             if domain != DomId::ZERO && tx.read_text(&home(domain))?.is_none() {
-                let remedy = "it is made by the first `grantway attach --domain`, or by xl";
+                let remedy = "`grantway attach --domain` or xl creates it";
                 return Ok(Err(DeviceError::NoDomain { domain, remedy }));
             }
         }
@@ -316,7 +316,7 @@ fn wait(store: &dyn Store, left: Duration) -> Result<(), Error> {
         Err(e) => Err(Error::Os {
             call: "poll".into(),
             reason: e.to_string(),
-            remedy: "free some memory, and try again",
+            remedy: "free some memory and try again",
         }),
     }
 }
@@ -358,7 +358,7 @@ fn backend_of(store: &mut dyn Store, vif: VifId) -> Result<String, DeviceError> 
             Some(_) => DeviceError::NoVif { vif },
             None => DeviceError::NoDomain {
                 domain: vif.domain,
-                remedy: "`grantway list` shows those with a vif",
+                remedy: "`grantway list` shows the domains with a vif",
             },
         });
     };

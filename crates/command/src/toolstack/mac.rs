@@ -16,21 +16,26 @@ pub struct Mac([u8; 6]);
 pub enum MacError {
     /// Not six pairs of hexadecimal digits.
     #[error(
-        "mac={found:?}: expected six pairs of hexadecimal digits with colons between, such as 00:16:3e:00:00:01"
+        "mac={found:?}: expected six pairs of hexadecimal digits separated by colons, such as \
+         00:16:3e:00:00:01"
     )]
     Form {
         /// The text.
         found: String,
     },
     /// A group address: the lowest bit of its first byte is set.
-    #[error("mac={found}: a multicast address, expected a device's own; make the first byte even")]
+    #[error(
+        "mac={found}: a multicast address, expected a unicast address; make the first byte \
+             even"
+    )]
     Multicast {
         /// The text.
         found: String,
     },
     /// All zero.
     #[error(
-        "mac={found}: no address; write one such as 00:16:3e:00:00:01, or leave mac out for a random one"
+        "mac={found}: not the address of a device; use one such as 00:16:3e:00:00:01, or remove \
+         mac for a random one"
     )]
     Zero {
         /// The text.

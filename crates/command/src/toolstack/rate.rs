@@ -24,14 +24,15 @@ pub struct Rate {
 pub enum RateError {
     /// A text of another form.
     #[error(
-        "rate={found:?}: expected NUMBER, K, M or G or nothing, b (bits) or B (bytes), /s, such as 10Mb/s"
+        "rate={found:?}: expected NUMBER, an optional K, M or G, b (bits) or B (bytes), and /s, \
+         such as 10Mb/s"
     )]
     Form {
         /// The text.
         found: String,
     },
     /// A part behind the `@` of another form.
-    #[error("rate={found:?}: expected NUMBER and us, ms or s behind the @, such as 10Mb/s@20ms")]
+    #[error("rate={found:?}: expected NUMBER and us, ms or s after the @, such as 10Mb/s@20ms")]
     Interval {
         /// The text.
         found: String,

@@ -9,16 +9,16 @@ use std::fmt;
 /// `grantway ctl`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Asks a running `grantway frontend`, which asks its backend over the control
-ring. What is set holds while that frontend runs, also when its backend goes
-and comes.
+Sends a command to a running `grantway frontend`, which passes it to its backend
+over the control ring. The settings last as long as that frontend runs, also
+when its backend is restarted.
 
 Example:
   grantway ctl staging show
   grantway ctl --host /tmp/gw --domain 1 --devid 0 hash show
   grantway ctl --host /tmp/gw --domain 1 --devid 0 hash set --mapping 0,1,1,0")]
 pub struct CtlArgs {
-    /// Domain that has the vif.
+    /// Guest that has the vif.
     #[command(flatten)]
     pub guest: GuestArgs,
     /// Number of the vif in its domain.
@@ -32,9 +32,9 @@ pub struct CtlArgs {
 /// Commands to a frontend.
 #[derive(Debug, Subcommand)]
 pub enum CtlWhat {
-    /// The hash by which received frames are spread over the queues.
+    /// Hash that spreads received frames over the queues.
     Hash(HashArgs),
-    /// The pages that the backend keeps mapped.
+    /// Pages that the backend keeps mapped.
     Staging(StagingArgs),
 }
 
@@ -42,10 +42,11 @@ pub enum CtlWhat {
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = false)]
 #[command(after_help = "\
-A frontend of --policy auto or staging has all pages of its queues staged when it
-connects, or as many as its backend takes: small buffers first, then those that
-it receives into, then whole pages to send from. Packets in staged pages cost no
-grant operation; packets in others are grant copied. Packets flow meanwhile.
+A frontend with --policy auto or staging stages all pages of its queues when it
+connects, or as many as the backend accepts: first small buffers, then receive
+pages, then whole pages to send from. Packets in staged pages need no grant
+operation. Packets in other pages are grant-copied. Packets continue to flow
+while pages are added or removed.
 
 Example:
   grantway ctl --host /tmp/gw --domain 1 staging show
@@ -60,11 +61,11 @@ pub struct StagingArgs {
 /// Commands about staging.
 #[derive(Debug, Subcommand)]
 pub enum StagingWhat {
-    /// Show what is staged of each queue, and what the backend refused.
+    /// Show the staged pages of each queue, and what the backend refused.
     Show(StagingShowArgs),
-    /// Have more pages staged.
+    /// Stage more pages.
     Add(StagingSetArgs),
-    /// Have pages taken back, the last first.
+    /// Take staged pages back, starting with the last.
     Remove(StagingSetArgs),
 }
 
@@ -86,10 +87,10 @@ Example:
   grantway ctl --host /tmp/gw --domain 1 staging remove 272
   grantway ctl --host /tmp/gw --domain 1 staging add 16 --queue 1")]
 pub struct StagingSetArgs {
-    /// Pages of each queue; all that there are where it has fewer.
+    /// Pages per queue. A queue with fewer pages uses all of them.
     #[arg(value_name = "PAGES", allow_negative_numbers = true, value_parser = within::<u32>(1..=65_536))]
     pub pages: u32,
-    /// The only queue to change, counted from 0.
+    /// Change only this queue, counted from 0.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = within::<u16>(0..=QUEUES_MAX - 1))]
     pub queue: Option<u16>,
 }
@@ -110,9 +111,9 @@ pub struct HashArgs {
 /// Commands about the hash.
 #[derive(Debug, Subcommand)]
 pub enum HashWhat {
-    /// Show what was set, and whether the backend took it.
+    /// Show the settings, and whether the backend accepted them.
     Show(HashShowArgs),
-    /// Set all of it anew.
+    /// Replace all settings.
     Set(HashSetArgs),
 }
 
@@ -130,28 +131,28 @@ pub struct HashShowArgs {
 /// `grantway ctl hash set`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The hash of a frame, modulo the length of --mapping, is the place in it that
-names the frame's queue. The most specific of --types that fits a frame is
-taken; a frame that none fits counts as hash 0. Whoever knows the key can send
-frames that all go to one queue: without --key it is a random one.
+The hash of a frame, modulo the length of --mapping, selects an entry of
+--mapping, and the entry is the queue of the frame. The most specific type of
+--types that matches the frame is used. A frame that no type matches has hash 0.
+A sender that knows the key can direct all its frames to one queue; without
+--key the key is therefore random.
 
 Example:
   grantway ctl --host /tmp/gw --domain 1 hash set --mapping 0,1,2,3
   grantway ctl --host /tmp/gw --domain 1 hash set --types ipv4 --key 6d5a56da255b0ec2
   grantway ctl --host /tmp/gw --domain 1 hash set --algorithm none")]
 pub struct HashSetArgs {
-    /// Algorithm of the hash; none leaves the choice of queues to the backend.
+    /// Hash algorithm. With `none` the backend chooses the queues.
     #[arg(long, value_enum, default_value_t = AlgorithmArg::Toeplitz)]
     pub algorithm: AlgorithmArg,
-    /// Fields that are hashed, with commas between.
+    /// Hashed fields, separated by commas.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST", default_values_t = TypeArg::ALL)]
     pub types: Vec<TypeArg>,
-    /// Up to 40 bytes in hexadecimal; missing ones are zero. Not with --algorithm
-    /// none.
+    /// Up to 40 bytes in hexadecimal; missing bytes are zero. Not with --algorithm none.
     #[arg(long, value_name = "HEX", value_parser = key)]
     pub key: Option<Key>,
-    /// Queues with commas between; without it the queue is the hash modulo the
-    /// number of queues. Not with --algorithm none.
+    /// Queues, separated by commas. Default: the queue is the hash modulo the number of queues. Not
+    /// with --algorithm none.
     #[arg(long, value_name = "LIST", value_delimiter = ',', allow_negative_numbers = true, value_parser = within::<u16>(0..=QUEUES_MAX - 1))]
     pub mapping: Vec<u16>,
 }
@@ -159,9 +160,9 @@ pub struct HashSetArgs {
 /// Algorithms of the hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum AlgorithmArg {
-    /// By Toeplitz, as RSS does.
+    /// Toeplitz, as for RSS.
     Toeplitz,
-    /// Not at all.
+    /// No hash.
     None,
 }
 

@@ -120,7 +120,7 @@ pub fn words(state: HashState) -> Option<String> {
         HashState::Unset => "not set".into(),
         HashState::Set => "set".into(),
         HashState::Waiting => "waiting until the vif is connected".into(),
-        HashState::NoRing => "not set, the backend has no control ring".into(),
+        HashState::NoRing => "not set: the backend has no control ring".into(),
         HashState::Refused(why) => format!("refused: {why}"),
     })
 }

@@ -79,7 +79,7 @@ fn setting(set: &HashSetArgs) -> Result<Option<HashSetting>, CommandError> {
         let given = [("--key", set.key.is_some()), ("--mapping", !set.mapping.is_empty())];
         return match given.iter().find(|(_, given)| *given) {
             Some((option, _)) => Err(CommandError::Usage(format!(
-                "{option} with --algorithm none, which hashes nothing; expected one of the two"
+                "{option} has no effect with --algorithm none; remove one of the two"
             ))),
             None => Ok(None),
         };
@@ -109,7 +109,7 @@ fn ask(args: &CtlArgs, question: &Question) -> Result<Answer, CommandError> {
     let mut client = UnixStream::connect(&path).map_err(|e| {
         let of = domain.map_or_else(String::new, |domain| format!(" of domain {domain}"));
         CommandError::Failed(format!(
-            "{}: {e}; no frontend runs vif {}{of} there: start one with `grantway frontend`",
+            "{}: {e}; no frontend is running for vif {}{of}; start it: grantway frontend",
             path.display(),
             args.devid
         ))
@@ -126,7 +126,7 @@ fn ask(args: &CtlArgs, question: &Question) -> Result<Answer, CommandError> {
         Ok(1..) => serde_json::from_str(&answer).map_err(CommandError::failed),
         Ok(_) => Err(CommandError::Failed("the frontend ended before it answered".into())),
         Err(e) => Err(CommandError::Failed(format!(
-            "the frontend did not answer within {} s ({e}); does its backend run?",
+            "the frontend did not answer within {} s ({e}); check that its backend is running",
             patience.as_secs()
         ))),
     }
@@ -136,7 +136,7 @@ fn ask(args: &CtlArgs, question: &Question) -> Result<Answer, CommandError> {
 fn told(report: &HashReport) -> String {
     let HashReport { state, queues, setting } = report;
     let Some(HashSetting { types, key, mapping }) = setting else {
-        return format!("hash: {state}; the backend chooses the queue ({queues} of them)");
+        return format!("hash: {state}; the backend chooses among {queues} queues");
     };
     let types: Vec<_> = args::TypeArg::ALL
         .into_iter()
@@ -145,7 +145,7 @@ fn told(report: &HashReport) -> String {
         .collect();
     let table: Vec<_> = mapping.iter().map(u16::to_string).collect();
     let table = match table.is_empty() {
-        true => "none, the queue is the hash modulo the queues".to_owned(),
+        true => "none: the queue is the hash modulo the number of queues".to_owned(),
         false => table.join(","),
     };
     format!(

@@ -123,11 +123,11 @@ impl Client {
             if let Some(end) = self.said.iter().position(|&byte| byte == b'\n') {
                 return match serde_json::from_slice(&self.said[..end]) {
                     Ok(question) => Heard::Question(question),
-                    Err(e) => Heard::Refused(format!("not a question: {e}")),
+                    Err(e) => Heard::Refused(format!("invalid request: {e}")),
                 };
             }
             if self.said.len() > QUESTION {
-                return Heard::Refused(format!("a question of more than {QUESTION} bytes"));
+                return Heard::Refused(format!("request longer than {QUESTION} bytes"));
             }
         }
     }
@@ -181,7 +181,7 @@ fn stage<R: Runner>(
     };
     let queues = states.len();
     if let Some(queue) = setting.queue.filter(|&queue| usize::from(queue) >= queues) {
-        let why = format!("queue {queue}: the vif has {queues}, counted from 0");
+        let why = format!("queue {queue} does not exist: the vif has {queues}, counted from 0");
         return Ok(Some(Answer::Refused(why)));
     }
     let chosen = |state: &&StagingState| setting.queue.is_none_or(|queue| queue == state.queue);
@@ -199,8 +199,8 @@ fn staging<R: Runner>(vif: &Vif<R>) -> Result<Vec<StagingState>, String> {
     }
     Err(match vif.status() {
         VifStatus::Connected => format!(
-            "buffers cross by {}, nothing is staged; it needs a frontend \
-             with --policy auto or staging, and a backend that offers staging",
+            "the policy in use is {}, so no page is staged; use a frontend with --policy auto or \
+             staging, and a backend that offers staging",
             vif.features().policy
         ),
         _ => "the vif is not connected".into(),
@@ -237,7 +237,7 @@ fn answer_of<R: Runner>(vif: &Vif<R>) -> Option<Answer> {
 fn report<R: Runner>(vif: &Vif<R>) -> HashReport {
     let (wish, state) = vif.hash();
     HashReport {
-        state: words(state).unwrap_or_else(|| "under way".into()),
+        state: words(state).unwrap_or_else(|| "in progress".into()),
         queues: vif.features().queues,
         setting: wish.map(HashSetting::of),
     }

@@ -51,7 +51,7 @@ impl Hints {
     /// Returns the command that restarts the backend.
     pub fn restart(&self) -> String {
         match &self.host {
-            Some(_) => format!("end it, then: {}", self.start()),
+            Some(_) => format!("stop it, then: {}", self.start()),
             None => format!("systemctl restart {}", self.unit),
         }
     }
@@ -59,7 +59,7 @@ impl Hints {
     /// Returns the command that shows what the backend logged.
     pub fn log(&self) -> String {
         match &self.host {
-            Some(_) => "look at the backend's standard error".into(),
+            Some(_) => "read the backend's standard error".into(),
             None => format!("journalctl -u {} -n 20", self.unit),
         }
     }

@@ -116,7 +116,8 @@ impl<F: Fn(&Flows) -> String> Read for Live<F> {
             match self.socket.read(room) {
                 Ok(0) if !self.came => {
                     return Err(io::Error::other(
-                        "somebody else listens to this backend, and one may; end that first",
+                        "another reader is connected to this backend, and only one is allowed; \
+                         stop it first",
                     ));
                 }
                 Ok(read) => {
@@ -136,6 +137,6 @@ impl<F: Fn(&Flows) -> String> Read for Live<F> {
 
 fn create(path: &Path) -> Result<File, CommandError> {
     File::create(path).map_err(|e| {
-        CommandError::Failed(format!("{}: {e}; expected a place for a capture", path.display()))
+        CommandError::Failed(format!("{}: {e}; expected the path of a new capture", path.display()))
     })
 }

@@ -30,30 +30,32 @@ use std::time::{Duration, Instant};
 /// `grantway flows`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Reads a capture (pcapng or pcap, Ethernet) once and in bounded memory; with --host or
---live, what a running backend shows of all its vifs until Ctrl-C: the first 128 bytes
-of each packet, and when rings were full. One may listen to a backend at a time. While
-nobody does, that costs a backend nothing that can be measured.
+Reads a capture (pcapng or pcap, Ethernet) once and in bounded memory. With
+--host or --live it reads the packets of all vifs from a running backend until
+Ctrl-C: the first 128 bytes of each packet, and the times at which rings were
+full. One reader per backend is allowed. Without a reader the backend has no
+measurable cost.
 
-A stall is a time for which a sender sent no data, by what it was spent on for the
-most part:
+A stall is a time in which a sender sent no data. Its cause is what took most of
+that time:
 
-  sender    all was acknowledged, and there was a window: nothing to send
-  window    the receiver's window was zero, or full
-  ring      a ring was full, or the rate of its vif held what was in it
-  wake-up   a ring had room again, and who had filled it was still asleep (or, which
-            nobody outside can tell apart, had no more to send)
-  network   data was under way, and came late or had to be sent again
-  unknown   data was under way, and nothing was captured that explains it
+  sender    everything was acknowledged and the window was open: nothing to send
+  window    the receiver's window was zero or full
+  ring      a ring was full, or the rate of its vif delayed its packets
+  wake-up   a ring had space again and its sender still slept (or had nothing
+            more to send; both look the same from outside)
+  network   data was in flight, and arrived late or was retransmitted
+  unknown   data was in flight, and the capture explains nothing
 
-Of rings only a backend can tell. In a capture it does so in comments of packets,
-grantway:ring-full, grantway:ring-drained and grantway:woken: each is of the ring
-that its packet crosses (epb_flags: inbound is to the guest). Without them such
-stalls are told as sender, network or unknown.
+Only a backend knows the state of rings. In a capture it writes that state as
+packet comments: grantway:ring-full, grantway:ring-drained and grantway:woken.
+Each comment is about the ring that its packet crosses (epb_flags: inbound is to
+the guest). Without these comments such stalls have the cause sender, network or
+unknown.
 
-Capture at the sender or on the vif: at a receiver, what was lost before cannot be
-known. Where the handshake is not in the capture, windows other than zero are not
-known. A flow that was captured on two interfaces is two flows.
+Capture at the sender or on the vif: a capture at the receiver does not show
+what was lost on the way. Without the handshake in the capture, only windows of
+zero are known. A flow that was captured on two interfaces counts as two flows.
 
 Example:
   grantway flows trace.pcapng
@@ -64,44 +66,43 @@ Example:
   grantway flows --host /tmp/gw
   grantway flows --host /tmp/gw --seconds 10 --write trace.pcapng --report flows.html")]
 pub struct FlowsArgs {
-    /// The capture; `-` for standard input.
+    /// Capture; `-` for standard input.
     #[arg(value_name = "FILE", required_unless_present_any = ["host", "live"])]
     pub file: Option<PathBuf>,
-    /// Listen to a backend that runs on this embedded host.
+    /// Read from a running backend of this embedded host.
     #[arg(long, value_name = "DIR", conflicts_with = "file")]
     pub host: Option<PathBuf>,
-    /// Listen to a backend that runs on Xen.
+    /// Read from a running backend on Xen.
     #[arg(long, conflicts_with_all = ["file", "host"])]
     pub live: bool,
-    /// Folder of the sockets on Xen.
+    /// Directory of the sockets on Xen.
     #[arg(long, value_name = "DIR", default_value = grantway_command::place::RUN_FOLDER, requires = "live")]
     pub run_dir: PathBuf,
-    /// The domain that the backend serves in; where missing, the one in which one runs.
+    /// Domain that the backend runs in. Default: the only one with a backend.
     #[arg(long, value_name = "N", conflicts_with = "file", value_parser = clap::value_parser!(u16).range(0..=DOMAIN_MAX))]
     pub domain: Option<u16>,
-    /// Listen for so long; until Ctrl-C where missing.
+    /// Seconds to read. Default: until Ctrl-C.
     #[arg(long, value_name = "S", conflicts_with = "file", value_parser = seconds)]
     pub seconds: Option<f64>,
-    /// Keep what the backend shows, as a capture.
+    /// Also write the packets to a capture.
     #[arg(long, value_name = "FILE.pcapng", conflicts_with = "file")]
     pub write: Option<PathBuf>,
-    /// The shortest stall in milliseconds.
+    /// Shortest stall in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     pub stall: u32,
-    /// Tell all of one flow, by its number in the table.
+    /// Show all details of one flow, by its number in the table.
     #[arg(long, value_name = "N")]
     pub flow: Option<u64>,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
-    /// The log of a stack in user space (`grantway iperf --stack-log`), to be shown beside
-    /// its flows.
+    /// Log of a TCP stack (`grantway iperf --stack-log`), shown with its flows.
     #[arg(long, value_name = "FILE")]
     pub stack_log: Option<PathBuf>,
-    /// Also write a page with plots that can be zoomed into.
+    /// Also write a page with plots that zoom.
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
-    /// Say in the last line how many packets a second were looked at.
+    /// Print the number of packets read per second in the last line.
     #[arg(long, conflicts_with = "json")]
     pub stats: bool,
 }
@@ -111,7 +112,7 @@ struct Found {
     /// Path of the file, or of the backend's socket.
     source: PathBuf,
     report: Report,
-    /// Number of packets without a time, which tell nothing.
+    /// Number of packets ignored (no timestamp).
     untimed: u64,
     /// Number of directions to which a log of a stack has something to add.
     logged: Option<usize>,
@@ -165,7 +166,7 @@ fn choose(report: &mut Report, number: u64) -> Result<(), CommandError> {
             _ => "the capture has no TCP flow".to_owned(),
         };
         return Err(CommandError::Failed(format!(
-            "--flow {number}: no such flow; {known}, which the table without --flow shows"
+            "--flow {number}: no such flow; {known} (run without --flow to list them)"
         )));
     }
     report.flows.retain(|flow| flow.number == number);
@@ -183,7 +184,7 @@ fn read(args: &FlowsArgs) -> Result<Found, CommandError> {
             let opened = File::open(file).map_err(|error| {
                 let path = file.display();
                 CommandError::Failed(format!(
-                    "{path}: {error}; expected a capture file, or - for one on standard input"
+                    "{path}: {error}; expected a capture file, or - for standard input"
                 ))
             })?;
             (Box::new(opened), file.clone())

@@ -26,7 +26,7 @@ pub(super) fn of(report: &Report, file: &Path, stall: u32) -> Page {
     sections.extend(drawn.iter().map(section));
     let data: Vec<_> = drawn.iter().map(flow).collect();
     Page {
-        title: "Grantway: flows, and why they stood still".to_owned(),
+        title: "Grantway: TCP flows and their stalls".to_owned(),
         conditions,
         sections,
         live: Some(Live {
@@ -41,9 +41,9 @@ pub(super) fn of(report: &Report, file: &Path, stall: u32) -> Page {
 fn tables(report: &Report, stall: u32) -> [Section; 2] {
     let (all, stalls) = text::stalls(report, ROWS);
     let note = match all {
-        0 => format!("There was no stall of {stall} ms or more."),
+        0 => format!("No stalls of {stall} ms or more."),
         all if all > stalls.rows().len() as u64 => {
-            format!("There were {all} of {stall} ms or more, of which some are shown.")
+            format!("{all} stalls of {stall} ms or more; this table shows some of them.")
         }
         _ => String::new(),
     };
@@ -63,7 +63,7 @@ fn section(flow: &FlowReport) -> Section {
         .map(|sum| format!("{} {} ({:.3} s)", sum.count, sum.cause.name(), sum.seconds));
     let sums: Vec<_> = sums.collect();
     let stalls = match sums.is_empty() {
-        true => "no stall".to_owned(),
+        true => "no stalls".to_owned(),
         false => format!("stalls: {}", sums.join(", ")),
     };
     let main = &flow.directions[flow.main()];
@@ -73,7 +73,7 @@ fn section(flow: &FlowReport) -> Section {
     });
     Section {
         heading: format!("Flow {}{at}: {} > {}", flow.number, flow.client, flow.server),
-        note: format!("{trips}{} segments sent again; {stalls}.", main.retransmissions),
+        note: format!("{trips}retransmissions: {}, {stalls}.", main.retransmissions),
         place: Some(flow.number.to_string()),
         ..Section::default()
     }

@@ -29,12 +29,15 @@ pub(super) fn of(found: &Found, args: &FlowsArgs) -> String {
     let least = args.stall;
     out += &match stalls(report, STALLS) {
         (0, _) if report.flows.is_empty() => String::new(),
-        (0, _) => format!("\nNo stall of {least} ms or more.\n"),
+        (0, _) => format!("\nNo stalls of {least} ms or more.\n"),
         (all, table) => {
             let shown = table.rows().len() as u64;
             let rest = match all - shown {
                 0 => String::new(),
-                rest => format!("{rest} more: --flow N and --json have the longest of each flow\n"),
+                rest => format!(
+                    "{rest} more; --flow N and --json show the longest stalls of each \
+                                 flow\n"
+                ),
             };
             format!("\nStalls of {least} ms or more:\n{table}{rest}")
         }
@@ -58,13 +61,13 @@ fn summary(found: &Found) -> String {
             let _ = writeln!(out, "{} {what}", count(packets, "packet"));
         }
     };
-    line(skipped.other.packets, "not of TCP");
-    line(skipped.unread.packets, "of TCP that are cut, fragments or damaged");
-    line(skipped.forgotten.packets, "of flows that were too many to follow");
-    line(found.untimed, "without a time, which tell nothing");
-    line(skipped.lost, "lost before they were captured: what follows them is misjudged");
+    line(skipped.other.packets, "other than TCP");
+    line(skipped.unread.packets, "of TCP ignored (cut, fragments or damaged)");
+    line(skipped.forgotten.packets, "ignored (too many flows)");
+    line(found.untimed, "ignored (no timestamp)");
+    line(skipped.lost, "lost before the capture; the results after them are uncertain");
     if let Some(0) = found.logged {
-        out += "the log of the stack has none of these flows\n";
+        out += "the stack log contains none of these flows\n";
     }
     out
 }
@@ -90,7 +93,7 @@ pub(super) fn picture(report: &Report, least: u32) -> String {
 
 /// Returns a table with a row for each flow.
 pub(super) fn table(flows: &[FlowReport]) -> Table {
-    let mut headings = vec!["n#", "flow", "bytes#", "Mbit/s#", "rtt ms#", "again#", "stalls#"];
+    let mut headings = vec!["n#", "flow", "bytes#", "Mbit/s#", "rtt ms#", "retr#", "stalls#"];
     let mut used = flows.iter().map(|flow| flow.number.to_string().len()).max().unwrap_or(1);
     // A single place needs no column.
     let several = flows.iter().any(|flow| flow.point != flows[0].point);
@@ -169,7 +172,7 @@ pub(super) fn stalls(report: &Report, most: usize) -> (u64, Table) {
 }
 
 pub(super) fn cause(stall: &StallReport) -> String {
-    let end = if stall.ended { "" } else { ", goes on" };
+    let end = if stall.ended { "" } else { ", not ended" };
     format!("{}{end}", stall.cause.name())
 }
 
@@ -185,7 +188,8 @@ fn details(flow: &FlowReport) -> String {
     let called = flow.point_name.as_ref().map_or_else(String::new, |name| format!(" ({name})"));
     // The first lines say which flow this is, and when.
     let mut out = format!(
-        "\nflow {}: {} > {}\nfrom {:.6} s on, for {:.6} s, {end}, interface {}{called}{vlan}\n\n",
+        "\nflow {}: {} > {}\nstart {:.6} s, duration {:.6} s, {end}, interface \
+         {}{called}{vlan}\n\n",
         flow.number, flow.client, flow.server, flow.start_s, flow.seconds, flow.point
     );
     // Each row has a figure for both directions.
@@ -196,29 +200,29 @@ fn details(flow: &FlowReport) -> String {
     };
     row("packets", &|d| d.packets.to_string());
     row("bytes", &|d| d.bytes.to_string());
-    row("bytes of payload", &|d| d.payload_bytes.to_string());
-    row("Mbit/s of payload", &|d| number(d.mbit_per_second));
+    row("payload bytes", &|d| d.payload_bytes.to_string());
+    row("payload Mbit/s", &|d| number(d.mbit_per_second));
     let trip = |of: fn(&grantway_flows::report::TripReport) -> f64| {
         move |d: &DirectionReport| {
             d.rtt.as_ref().map_or("-".to_owned(), |t| format!("{:.3}", of(t)))
         }
     };
-    row("shortest round trip, ms", &trip(|trip| trip.min_ms));
-    row("mean", &trip(|trip| trip.mean_ms));
-    row("longest", &trip(|trip| trip.max_ms));
-    row("measured", &|d| d.rtt.map_or(0, |trip| trip.samples).to_string());
-    row("most bytes in flight", &|d| d.in_flight_max.to_string());
-    row("largest window", &|d| match d.window_max {
+    row("round trip, ms: minimum", &trip(|trip| trip.min_ms));
+    row("  mean", &trip(|trip| trip.mean_ms));
+    row("  maximum", &trip(|trip| trip.max_ms));
+    row("  samples", &|d| d.rtt.map_or(0, |trip| trip.samples).to_string());
+    row("bytes in flight, maximum", &|d| d.in_flight_max.to_string());
+    row("window, maximum", &|d| match d.window_max {
         0 => "-".to_owned(),
         window => window.to_string(),
     });
     row("zero windows", &|d| d.zero_windows.to_string());
     row("retransmissions", &|d| d.retransmissions.to_string());
-    row("bytes of these", &|d| d.retransmitted_bytes.to_string());
+    row("retransmitted bytes", &|d| d.retransmitted_bytes.to_string());
     row("duplicate ACKs", &|d| d.duplicate_acks.to_string());
     row("out of order", &|d| d.out_of_order.to_string());
     row("bytes not captured", &|d| d.not_captured_bytes.to_string());
-    row("s with nothing to send", &|d| format!("{:.3}", d.idle_s));
+    row("s without data to send", &|d| format!("{:.3}", d.idle_s));
     row("s with data in flight", &|d| format!("{:.3}", d.waiting_s));
     row("s without a window", &|d| format!("{:.3}", d.blocked_s));
     let _ = write!(out, "{table}{}", own(flow));
@@ -236,7 +240,7 @@ fn own(flow: &FlowReport) -> String {
     if flow.directions.iter().all(|direction| direction.stack.is_none()) {
         return String::new();
     }
-    let mut table = Table::new(&["by the sender's own stack", "client#", "server#"]);
+    let mut table = Table::new(&["from the sender's stack", "client#", "server#"]);
     let mut row = |what: &str, of: &dyn Fn(&StackReport) -> Option<String>| {
         let cell = |direction: &DirectionReport| {
             direction.stack.as_ref().and_then(of).unwrap_or_else(|| "-".to_owned())
@@ -247,18 +251,18 @@ fn own(flow: &FlowReport) -> String {
     let whole = |value: Option<u64>| value.map(|value| value.to_string());
     let ms = |value: Option<f64>| value.map(|value| format!("{value:.3}"));
     row("bytes sent", &|s| whole(Some(s.sent_bytes)));
-    row("most bytes in flight", &|s| whole(Some(s.in_flight_max)));
-    row("largest window", &|s| whole(Some(s.window_max)));
-    row("smallest congestion window", &|s| whole(s.congestion_min));
-    row("largest congestion window", &|s| whole(s.congestion_max));
-    row("% of samples held back by it", &|s| {
+    row("bytes in flight, maximum", &|s| whole(Some(s.in_flight_max)));
+    row("window, maximum", &|s| whole(Some(s.window_max)));
+    row("congestion window, minimum", &|s| whole(s.congestion_min));
+    row("congestion window, maximum", &|s| whole(s.congestion_max));
+    row("% of samples limited by it", &|s| {
         Some(format!("{:.1}", 100.0 * s.held_samples as f64 / s.samples.max(1) as f64))
     });
-    row("shortest round trip, ms", &|s| ms(s.rtt_min_ms));
-    row("longest", &|s| ms(s.rtt_max_ms));
-    row("longest timeout (RTO), ms", &|s| ms(s.rto_max_ms));
-    row("segments sent again", &|s| whole(Some(s.again)));
-    row("bytes sent again", &|s| whole(Some(s.again_bytes)));
+    row("round trip, ms: minimum", &|s| ms(s.rtt_min_ms));
+    row("  maximum", &|s| ms(s.rtt_max_ms));
+    row("timeout (RTO), ms: maximum", &|s| ms(s.rto_max_ms));
+    row("retransmitted segments", &|s| whole(Some(s.again)));
+    row("retransmitted bytes", &|s| whole(Some(s.again_bytes)));
     row("timeouts", &|s| whole(Some(s.timeouts)));
     row("fast retransmissions", &|s| whole(Some(s.fast)));
     row("duplicate ACKs", &|s| whole(Some(s.duplicate_acks)));

@@ -92,7 +92,7 @@ fn port_spec(args: &FrontendArgs) -> Result<PortSpec, CommandError> {
                 .into(),
         )),
         PortSpec::Packet { name } => Err(CommandError::Usage(format!(
-            "--port packet:{name}: only the bridge of a backend has such an uplink; give --tap NAME \
+            "--port packet:{name}: only a backend's bridge can use a packet port; give --tap NAME \
              or another port"
         ))),
         spec => Ok(spec),
@@ -129,8 +129,8 @@ fn open_port(
         return Ok(port);
     }
     Err(CommandError::Failed(format!(
-        "{name}: has room for {most} of the {} queues asked for; use --queues {most}, or another \
-         port (a TAP that is there already keeps to what it was made with: delete it first)",
+        "{name}: supports {most} of {} requested queues; use --queues {most} or another port (an \
+         existing TAP keeps its number of queues: delete it first)",
         args.queues
     )))
 }
@@ -173,9 +173,9 @@ impl Frontend {
                 VifStatus::Waiting => {}
                 VifStatus::Restored => {
                     warn!(
-                        "the domain was restored; connecting anew. When this process ends, the \
-                         kernel reports a BUG in drivers/xen/evtchn.c, which cannot give event \
-                         channels back, and goes on"
+                        "the domain was restored; reconnecting. When this process ends, the kernel \
+                         reports a BUG in drivers/xen/evtchn.c, because it cannot release the old \
+                         event channels, and continues"
                     );
                     self.resume(signals)?;
                     continue;
@@ -263,7 +263,7 @@ impl Frontend {
             }
             readable(&[signals.descriptor()], None, Some(LOOK_EVERY))?;
             if signals.came().is_some() {
-                return Err(CommandError::Failed("ended before its vif was there again".into()));
+                return Err(CommandError::Failed("ended before its vif was attached again".into()));
             }
         }
         self.attached = true;
@@ -288,10 +288,10 @@ impl Frontend {
     /// Logs the reason why the vif is held, and the time for which it rests.
     fn tell_failure(&mut self, rest: Duration) {
         match self.vif.take_failure() {
-            Some(failure) => warn!("{failure}; trying again in {rest:?}"),
+            Some(failure) => warn!("{failure}; next attempt in {rest:?}"),
             None => warn!(
-                "the backend closed the vif before it connected it (its log has the reason), or was \
-                 taken away; trying again in {rest:?}"
+                "the backend closed the vif before it connected (see the log of the backend), or \
+                 the vif was detached; next attempt in {rest:?}"
             ),
         }
     }

@@ -204,7 +204,7 @@ impl Workers {
             self.past_ports = PortReport::sum(self.past_ports.take().into_iter().chain(surplus));
         }
         while self.ports.len() < self.idle.len() {
-            let none = || Trouble::Thread("the port was lost with a thread".into());
+            let none = || Trouble::Thread("the port was lost when its thread ended".into());
             let further = self.ports.first_mut().ok_or_else(none)?.another_queue()?;
             self.ports.push(further);
         }
@@ -242,7 +242,9 @@ impl Workers {
         let handle = std::thread::Builder::new()
             .name(worker.name.clone())
             .spawn(move || worker.run(&teller, &bell))
-            .map_err(|e| failed(format!("a thread: {e}; raise the limit (ulimit -u)")))?;
+            .map_err(|e| {
+                failed(format!("cannot start a thread: {e}; raise the limit (ulimit -u)"))
+            })?;
         Ok(Thread { commands, wake, handle })
     }
 }
@@ -381,7 +383,7 @@ impl Worker {
     fn look(&self, there: bool) -> Result<[bool; 2], Trouble> {
         let timeout = there.then_some(Duration::ZERO);
         let queue = self.bridge.ends.queue.descriptor().ok_or_else(|| {
-            Trouble::Thread("the platform has no descriptors to wait on".to_owned())
+            Trouble::Thread("the platform has no descriptor to wait for".to_owned())
         })?;
         let own = [self.wake.descriptor(), queue];
         let port = match self.linked && self.bridge.wants_frames() {

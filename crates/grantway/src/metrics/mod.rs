@@ -43,7 +43,7 @@ impl Metrics {
     pub fn listen(address: SocketAddr) -> Result<TcpListener, CommandError> {
         let failed = |e: std::io::Error| {
             CommandError::Failed(format!(
-                "--metrics {address}: {e}; name an address of this machine and a port that is free"
+                "--metrics {address}: {e}; expected an address of this machine and a free port"
             ))
         };
         let listener = TcpListener::bind(address).map_err(failed)?;

@@ -6,42 +6,55 @@ use std::fmt::Write;
 
 /// Counters of a vif: the name in its report, the metric, a label beside the vif's, and help.
 const VIF_COUNTERS: [(&str, &str, &str, &str); 22] = [
-    ("tx_packets", "packets", "direction=\"tx\"", "Packets that crossed, named from the guest"),
+    ("tx_packets", "packets", "direction=\"tx\"", "Packets, direction as the guest sees it"),
     ("rx_packets", "packets", "direction=\"rx\"", ""),
-    ("tx_bytes", "bytes", "direction=\"tx\"", "Bytes of these packets, without FCS"),
+    ("tx_bytes", "bytes", "direction=\"tx\"", "Bytes of the packets, without FCS"),
     ("rx_bytes", "bytes", "direction=\"rx\"", ""),
-    ("tx_slots", "slots", "direction=\"tx\"", "Slots of the ring that they took"),
+    ("tx_slots", "slots", "direction=\"tx\"", "Ring slots of the packets"),
     ("rx_slots", "slots", "direction=\"rx\"", ""),
-    ("rx_cut", "cut", "", "Segments and datagrams that large frames for the guest were cut into"),
+    ("rx_cut", "cut", "", "Segments and datagrams made from large frames for the guest"),
+    ("tx_merged", "merged", "", "Segments and datagrams of the guest merged into large frames"),
     (
-        "tx_merged",
-        "merged",
+        "tx_completed",
+        "tx_completed",
         "",
-        "Segments and datagrams of the guest that went on merged to large frames",
+        "Packets of the guest whose checksum the backend \
+                                          completed",
     ),
-    ("tx_completed", "tx_completed", "", "Packets of the guest whose checksum was completed here"),
-    ("tx_cut", "tx_cut", "", "Segments that large frames of the guest were cut into"),
+    ("tx_cut", "tx_cut", "", "Segments made from large frames of the guest"),
     ("interrupts", "interrupts", "", "Signals from the guest"),
     ("notifies", "notifies", "", "Signals to the guest"),
-    ("turns", "turns", "", "Turns in which a queue moved a packet"),
-    ("rx_stalls", "rx_stalls", "", "Times that too few pages were posted for the next frame"),
-    ("rx_filtered_multicast", "rx_filtered", "", "Multicast frames that the guest did not list"),
-    ("rx_steered", "rx_steered", "", "Frames handed to the queue that hash settings name"),
-    ("ctrl_requests", "ctrl_requests", "", "Control requests that were answered"),
-    ("ctrl_refused", "ctrl_refused", "", "Control requests that were answered with an error"),
-    ("mapped_hits", "mapped_hits", "", "Stretches of pages that were found mapped"),
-    ("mapped_misses", "mapped_misses", "", "Stretches of pages that were not, and were copied"),
-    ("mapped_pages", "pages_mapped", "", "Pages that were mapped for packets"),
-    ("mapped_evicted", "pages_evicted", "", "Pages that were unmapped as nobody asked for them"),
+    ("turns", "turns", "", "Poll rounds in which a queue moved a packet"),
+    (
+        "rx_stalls",
+        "rx_stalls",
+        "",
+        "Times at which the guest had posted too few pages for the next \
+                                    frame",
+    ),
+    (
+        "rx_filtered_multicast",
+        "rx_filtered",
+        "",
+        "Multicast frames to groups that the guest did \
+                                                  not list",
+    ),
+    ("rx_steered", "rx_steered", "", "Frames moved to the queue that the hash settings select"),
+    ("ctrl_requests", "ctrl_requests", "", "Control requests answered"),
+    ("ctrl_refused", "ctrl_refused", "", "Control requests answered with an error"),
+    ("mapped_hits", "mapped_hits", "", "Buffers found mapped"),
+    ("mapped_misses", "mapped_misses", "", "Buffers not mapped, which were copied"),
+    ("mapped_pages", "pages_mapped", "", "Pages mapped for packets"),
+    ("mapped_evicted", "pages_evicted", "", "Pages unmapped because they were unused"),
 ];
 
 /// Counters of a queue: the name in its report, the metric, a label beside the queue's, and help.
 const QUEUE_COUNTERS: [(&str, &str, &str, &str); 5] = [
-    ("tx_packets", "packets", "direction=\"tx\"", "Packets taken from the guest, or given to it"),
+    ("tx_packets", "packets", "direction=\"tx\"", "Packets from the guest or to it"),
     ("rx_packets", "packets", "direction=\"rx\"", ""),
     ("interrupts", "interrupts", "", "Signals from the guest"),
     ("notifies", "notifies", "", "Signals to the guest"),
-    ("turns", "turns", "", "Turns in which it moved a packet"),
+    ("turns", "turns", "", "Poll rounds that moved a packet"),
 ];
 
 /// Counters of the platform: the name in its report, and help.
@@ -54,7 +67,7 @@ const PLATFORM_COUNTERS: [(&str, &str); 9] = [
     ("unmaps", "Grants unmapped"),
     ("unmap_batches", "Calls for unmapping grants"),
     ("notifies", "Signals sent through event channels"),
-    ("wakeups", "Waits that a signal ended, or for which one had come"),
+    ("wakeups", "Waits ended by a signal, or for which a signal was pending"),
 ];
 
 /// Returns the text for a backend's report.
@@ -76,14 +89,10 @@ pub fn render(report: &Value) -> String {
         let said = format!("policy=\"{policy}\",checksum=\"{checksum}\",port=\"{port}\"");
         (format!("{labels},{said}"), 1.0)
     });
-    page.gauge(
-        "vif_info",
-        "How a vif's buffers and checksums cross, and what it is bridged to",
-        info,
-    );
+    page.gauge("vif_info", "Buffer policy, checksums and port of a vif", info);
     let connected =
         vifs.iter().map(|(labels, vif)| (labels.clone(), f64::from(vif["connected"] == true)));
-    page.gauge("vif_connected", "Whether packets may flow", connected);
+    page.gauge("vif_connected", "1 if the vif is connected", connected);
     page.gauge("vif_mapped_pages", "Pages of the guest that are mapped", each(&vifs, "mapped"));
     page.counters("vif", &VIF_COUNTERS, &vifs, |vif| &vif["stats"]);
     let drops = vifs.iter().flat_map(|(labels, vif)| {
@@ -95,8 +104,8 @@ pub fn render(report: &Value) -> String {
     });
     page.counter("vif_dropped_packets_total", "Packets dropped by the vif", drops);
     page.counters("queue", &QUEUE_COUNTERS, &queues, |queue| queue);
-    page.gauge("queue_tx_waiting_slots", "Requests that wait", each(&queues, "tx_waiting"));
-    page.gauge("queue_rx_posted_slots", "Pages that are posted", each(&queues, "rx_posted"));
+    page.gauge("queue_tx_waiting_slots", "Waiting requests", each(&queues, "tx_waiting"));
+    page.gauge("queue_rx_posted_slots", "Posted pages", each(&queues, "rx_posted"));
     let drops = queues.iter().flat_map(|(labels, queue)| {
         let drops = queue["port_drops"].as_object().into_iter().flatten();
         drops.filter_map(move |(reason, n)| {
@@ -112,28 +121,27 @@ pub fn render(report: &Value) -> String {
         .collect();
     let used = each(&workers, "used_ns").map(|(labels, ns)| (labels, ns / 1e9));
     page.counter("worker_processor_seconds_total", "Processor time, spinning included", used);
-    page.gauge("worker_queues", "Queues that a worker serves", each(&workers, "queues"));
+    page.gauge("worker_queues", "Queues of a worker", each(&workers, "queues"));
     let seconds = |key| each(&workers, key).map(|(labels, ns)| (labels, ns / 1e9));
-    let help = "Processor time of a worker's longest round: how long a signal may wait for it";
+    let help = "Processor time of a worker's longest round: the longest wait of a signal";
     page.gauge("worker_longest_round_seconds", help, seconds("longest_round_ns"));
-    let help = "What a round may take, whatever guests send";
+    let help = "Limit of a round, whatever guests send";
     page.gauge("worker_round_limit_seconds", help, seconds("round_limit_ns"));
     // These have no vif or worker, so they come after all that have.
     let control = [(String::new(), &report["control"])];
-    let help =
-        "Pages mapped or unmapped for requests of guests in the control thread's longest step";
+    let help = "Pages mapped or unmapped in the control thread's longest step";
     page.gauge("control_step_pages", help, each(&control, "used"));
-    let help = "Pages that such a step may map or unmap";
+    let help = "Limit of pages mapped or unmapped in a control step";
     page.gauge("control_step_limit", help, each(&control, "limit"));
     let budget = SHARES.map(|Share { key, .. }| (format!("of=\"{key}\""), &report["budget"][key]));
-    page.gauge("budget_used", "What all vifs use of what they share", each(&budget, "used"));
-    page.gauge("budget_limit", "What they may use of it", each(&budget, "limit"));
+    page.gauge("budget_used", "Use of a shared resource by all vifs", each(&budget, "used"));
+    page.gauge("budget_limit", "Limit of the shared resource", each(&budget, "limit"));
     let platform = [(String::new(), &report["platform"])];
     for (name, help) in PLATFORM_COUNTERS {
         page.counter(&format!("platform_{name}_total"), help, each(&platform, name));
     }
-    page.gauge("platform_mapped_grants", "Grants that are mapped", each(&platform, "mapped"));
-    page.gauge("platform_deferred_pages", "Pages not taken back yet", each(&platform, "deferred"));
+    page.gauge("platform_mapped_grants", "Mapped grants", each(&platform, "mapped"));
+    page.gauge("platform_deferred_pages", "Pages not reclaimed yet", each(&platform, "deferred"));
     page.0
 }
 
@@ -148,7 +156,7 @@ fn uplink(page: &mut Page, uplink: &Value) {
     page.gauge("uplink_info", "State of the uplink of the bridge", [info].into_iter());
     let is_up = matches!(state.as_str(), "up" | "open");
     let up = [(labels.clone(), f64::from(is_up))].into_iter();
-    page.gauge("uplink_up", "Whether frames may cross the uplink", up);
+    page.gauge("uplink_up", "1 if the uplink carries frames", up);
     let ways = |keys: [&str; 2]| {
         let ways = ["tx", "rx"].into_iter().zip(keys.map(|key| uplink[key].as_f64()));
         let all: Vec<_> = ways
@@ -156,16 +164,16 @@ fn uplink(page: &mut Page, uplink: &Value) {
             .collect();
         all.into_iter()
     };
-    page.counter("uplink_frames_total", "Frames that crossed", ways(["sent", "received"]));
+    page.counter("uplink_frames_total", "Frames", ways(["sent", "received"]));
     let bytes = ways(["sent_bytes", "received_bytes"]);
-    page.counter("uplink_bytes_total", "Bytes of these frames, without FCS", bytes);
+    page.counter("uplink_bytes_total", "Bytes of the frames, without FCS", bytes);
     let busy = uplink["busy"].as_f64().map(|n| (labels.clone(), n));
-    page.counter("uplink_busy_total", "Frames for which it had no room", busy.into_iter());
+    page.counter("uplink_busy_total", "Frames dropped for lack of space", busy.into_iter());
     let drops = uplink["drops"].as_object().into_iter().flatten().filter_map(|(reason, n)| {
         let reason = escaped(&Value::from(reason.as_str()));
         Some((format!("{labels},reason=\"{reason}\""), n.as_f64()?))
     });
-    page.counter("uplink_dropped_frames_total", "Frames that it dropped", drops);
+    page.counter("uplink_dropped_frames_total", "Frames dropped", drops);
 }
 
 #[derive(Default)]

@@ -33,46 +33,46 @@ pub fn bounds(plan: &Plan) -> Vec<Bound> {
     // Work comes first, since it says how long others wait; then tables.
     vec![
         Bound {
-            what: "one round of a worker, in us",
+            what: "round of a worker, us",
             all: ROUND_MAX.as_micros() as u64,
             least: None,
             most: None,
-            beyond: "the rest has its turn in the next round",
+            beyond: "the rest waits for the next round",
         },
         Bound {
-            what: "one step of control, in pages",
+            what: "control step, pages",
             all: CONTROL_WORK_MAX as u64,
             least: None,
             most: None,
-            beyond: "the rest is done in the next step",
+            beyond: "the rest waits for the next step",
         },
         Bound {
-            what: "stations of a bridge",
+            what: "stations of the bridge",
             all: (stations * vifs).min(STATIONS_MAX as u64),
             least: None,
             most: Some(stations),
-            beyond: "frames to a further one are flooded; stations = N in the rules",
+            beyond: "frames to further stations are flooded; stations = N in the rules",
         },
         Bound {
-            what: "connections of a firewall",
+            what: "connections of the firewall",
             all: connections_max(vifs),
             least: Some(least),
             most: Some(most),
-            beyond: "a further one's packets are dropped",
+            beyond: "packets of further connections are dropped",
         },
         Bound {
-            what: "packets in fragments",
+            what: "fragmented packets",
             all: fragmented_max(vifs),
             least: Some(fragmented),
             most: Some(fragmented),
-            beyond: "the vif's oldest is forgotten",
+            beyond: "the vif's oldest is discarded",
         },
     ]
 }
 
 /// Returns the table for people.
 pub fn table(bounds: &[Bound]) -> Table {
-    let mut table = Table::new(&["shared", "in all#", "a vif at least#", "a vif at most#", "more"]);
+    let mut table = Table::new(&["shared", "total#", "min per vif#", "max per vif#", "beyond"]);
     for bound in bounds {
         let or_none = |n: Option<u64>| n.map_or("-".to_owned(), |n| n.to_string());
         table.row([

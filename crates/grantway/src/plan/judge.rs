@@ -84,13 +84,13 @@ fn of_guests(plan: &Plan, machine: &Machine) -> Vec<Limit> {
             default: GRANT_FRAMES,
             here: machine.grant_frames,
             raise: format!(
-                "max_grant_frames={enough} in its xl.cfg, and {}",
+                "max_grant_frames={enough} in xl.cfg, and {}",
                 xen_option(&format!("gnttab_max_frames={enough}"))
             ),
         },
         Limit {
             name: "xen-gntalloc limit",
-            of: "a guest with our frontend".to_owned(),
+            of: "a guest with Grantway".to_owned(),
             need: grants,
             default: GNTALLOC_PAGES,
             here: machine.gntalloc,
@@ -102,7 +102,7 @@ fn of_guests(plan: &Plan, machine: &Machine) -> Vec<Limit> {
             need: ports,
             default: XL_PORTS,
             here: None,
-            raise: format!("max_event_channels={} in its xl.cfg", more_ports(ports)),
+            raise: format!("max_event_channels={} in xl.cfg", more_ports(ports)),
         },
         Limit {
             name: "store nodes",
@@ -132,7 +132,7 @@ fn of_xen(plan: &Plan, machine: &Machine) -> Vec<Limit> {
         default: MAPTRACK_FRAMES,
         here: machine.maptrack_frames,
         raise: match plan.driver_domain {
-            true => format!("max_maptrack_frames={enough} in its xl.cfg, and {boot}"),
+            true => format!("max_maptrack_frames={enough} in xl.cfg, and {boot}"),
             false => boot,
         },
     }];
@@ -147,16 +147,16 @@ fn of_xen(plan: &Plan, machine: &Machine) -> Vec<Limit> {
     // xl sets a limit for a driver domain only; Linux's tables below limit dom0, too.
     if plan.driver_domain {
         let more = more_ports(vif.ports() * vifs);
-        let raise = format!("max_event_channels={more} in its xl.cfg");
+        let raise = format!("max_event_channels={more} in xl.cfg");
         limits.push(channels("max_event_channels", XL_PORTS, raise));
     }
-    let two_level = "leave out xen.fifo_events=0 on Linux's command line: FIFO is its default";
+    let two_level = "remove xen.fifo_events=0 from Linux's command line (FIFO is the default)";
     limits.push(channels(
         "event channels, 2-level",
         ports(PortTable::TwoLevel),
         two_level.to_owned(),
     ));
-    let split = "share the vifs among several driver domains (backend= of the vif)";
+    let split = "divide the vifs among several driver domains (key backend= of a vif)";
     limits.push(channels("event channels, FIFO", ports(PortTable::Fifo), split.to_owned()));
     limits
 }
@@ -180,7 +180,7 @@ fn of_process(plan: &Plan, machine: &Machine) -> Vec<Limit> {
         },
         Limit {
             name: "xen-gntdev limit",
-            of: "a map call".to_owned(),
+            of: "one map call".to_owned(),
             need: vif.mapped().min(GREF_LIST_ENTRIES as u64),
             default: GNTDEV_GRANTS,
             here: machine.gntdev,
@@ -192,7 +192,7 @@ fn of_process(plan: &Plan, machine: &Machine) -> Vec<Limit> {
             need: descriptors,
             default: DESCRIPTORS,
             here: machine.descriptors,
-            raise: format!("LimitNOFILE={enough} in its unit, or ulimit -n {enough} before it"),
+            raise: format!("LimitNOFILE={enough} in its unit, or ulimit -n {enough}"),
         },
         Limit {
             name: "--queues",
@@ -247,7 +247,7 @@ fn raise_store(quota: &str, option: &str, need: u64) -> String {
     let enough = roomy(need);
     format!(
         "in dom0: quota-{quota} = {enough} in /etc/xen/oxenstored.conf, or {option} {enough} in \
-         XENSTORED_ARGS where C xenstored runs; then reboot"
+         XENSTORED_ARGS for the C xenstored; then reboot"
     )
 }
 
@@ -258,7 +258,7 @@ fn more_ports(need: u64) -> u64 {
 
 /// Returns the table for people.
 pub fn table(limits: &[Limit]) -> Table {
-    let headings = ["limit", "of", "needed#", "default#", "here#", "verdict", "to raise it"];
+    let headings = ["limit", "of", "needed#", "default#", "here#", "verdict", "how to raise it"];
     let mut table = Table::new(&headings);
     for limit in limits {
         let fits = limit.fits();

@@ -59,8 +59,7 @@ impl Plan {
         let guests = args.vifs.div_ceil(per_guest);
         if guests > DOMAIN_MAX as u64 {
             return Err(CommandError::Usage(format!(
-                "--vifs {} are of {guests} guests, expected at most {DOMAIN_MAX}; give a guest \
-                 more of them with --per-guest {}",
+                "--vifs {} need {guests} guests, expected at most {DOMAIN_MAX}; use --per-guest {}",
                 args.vifs,
                 args.vifs.div_ceil(DOMAIN_MAX as u64)
             )));
@@ -122,11 +121,12 @@ fn text_of(plan: &Plan, machine: &Machine) -> String {
     let limits = judge::limits(plan, machine);
     let small = limits.iter().filter(|limit| !limit.fits()).count();
     let verdict = match small {
-        0 => "All of it fits.".to_owned(),
+        0 => "Everything fits.".to_owned(),
         _ => format!("{} too small.", many(small as u64, "limit")),
     };
     format!(
-        "{} of {} by {}, {} to a guest; a backend in {} ({}). At most:\n\n{}\n{}\n{}\n{verdict}",
+        "{} with {} each, policy {}, {} per guest, backend in {} ({}). \
+         Maxima:\n\n{}\n{}\n{}\n{verdict}",
         many(plan.vifs, "vif"),
         many(plan.queues, "queue"),
         plan.policy.as_str(),

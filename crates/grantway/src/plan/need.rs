@@ -61,31 +61,31 @@ pub fn needs(plan: &Plan) -> Vec<Need> {
     // The guest's needs come first, then the backend's.
     vec![
         guest("grants: rings", Count, Some(one.rings()), vif.rings()),
-        guest("grants: control ring and its lists", Count, None, vif.control()),
+        guest("grants: control ring and lists", Count, None, vif.control()),
         guest("grants: buffers", Count, Some(one.buffers()), vif.buffers()),
-        guest("of these at rest", Count, Some(one.resting_buffers()), vif.resting_buffers()),
-        guest("grants in all", Count, Some(queue_grants), vif.grants()),
+        guest("at rest", Count, Some(one.resting_buffers()), vif.resting_buffers()),
+        guest("grants, total", Count, Some(queue_grants), vif.grants()),
         guest("memory granted", Bytes, Some(4096 * queue_grants), 4096 * vif.grants()),
         guest("event channels", Count, Some(2), vif.ports()),
         guest("store nodes", Count, None, vif.guest_nodes()),
         backend("pages mapped: rings, control ring", Count, Some(one.rings()), vif.rings() + 1),
         backend("pages mapped: buffers", Count, Some(one.to_map()), vif.mapped_buffers()),
-        backend("of these at rest", Count, Some(one.mapped_resting()), vif.mapped_resting()),
+        backend("at rest", Count, Some(one.mapped_resting()), vif.mapped_resting()),
         backend("memory mapped", Bytes, None, 4096 * vif.mapped()),
         backend("maptrack handles", Count, None, handles * vif.mapped()),
-        backend("areas of its address space", Count, None, vif.areas()),
+        backend("areas of address space", Count, None, vif.areas()),
         backend("event channels", Count, Some(2), vif.ports()),
         backend("descriptors", Count, Some(2), vif.descriptors()),
         backend("store nodes", Count, None, vif.backend_nodes()),
         backend("store watches", Count, None, vif.watches()),
-        backend("journal, in its run folder", Bytes, None, vif.journal()),
-        backend("memory of frames that wait", Bytes, Some(one.waiting()), vif.waiting()),
+        backend("journal in the run directory", Bytes, None, vif.journal()),
+        backend("memory of waiting frames", Bytes, Some(one.waiting()), vif.waiting()),
     ]
 }
 
 /// Returns the table for people.
 pub fn table(needs: &[Need]) -> Table {
-    let mut table = Table::new(&["side", "what", "a queue#", "a vif#", "in all#"]);
+    let mut table = Table::new(&["side", "what", "per queue#", "per vif#", "total#"]);
     for need in needs {
         let queue = need.queue.map_or("-".to_owned(), |n| need.unit.show(n));
         let [vif, all] = [need.vif, need.all].map(|n| need.unit.show(n));

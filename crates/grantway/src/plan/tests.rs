@@ -43,21 +43,21 @@ fn check(plan: &Plan, name: &str, of: &str, need: u64, raise: Option<&str>) {
 fn two_hundred_staged_vifs_by_hand() {
     let plan = plan("--vifs 200 --queues 2 --policy staging");
     // (2 + 400) * 2 + 3
-    let grants = need(&plan, "guest", "grants in all");
+    let grants = need(&plan, "guest", "grants, total");
     assert_eq!((grants.queue, grants.vif, grants.all), (Some(402), 807, 161_400));
-    assert_eq!(need(&plan, "guest", "of these at rest").vif, 2 * 272);
+    assert_eq!(need(&plan, "guest", "at rest").vif, 2 * 272);
     assert_eq!(need(&plan, "guest", "memory granted").vif, 807 * 4096);
     assert_eq!(need(&plan, "guest", "event channels").all, 1000);
     // 4 rings, the control ring, 800 buffers; twice on PV.
     assert_eq!(need(&plan, "backend", "pages mapped: rings, control ring").vif, 5);
     assert_eq!(need(&plan, "backend", "pages mapped: buffers").vif, 800);
-    assert_eq!(need(&plan, "backend", "of these at rest").vif, 544);
+    assert_eq!(need(&plan, "backend", "at rest").vif, 544);
     assert_eq!(need(&plan, "backend", "maptrack handles").all, 2 * 805 * 200);
     // 5 + 2 * 3 + 1
-    assert_eq!(need(&plan, "backend", "areas of its address space").all, 2400);
+    assert_eq!(need(&plan, "backend", "areas of address space").all, 2400);
     // (8 + 807) / 512
     check(&plan, "gnttab_max_frames", "each guest", 2, None);
-    check(&plan, "xen-gntalloc limit", "a guest with our frontend", 807, None);
+    check(&plan, "xen-gntalloc limit", "a guest with Grantway", 807, None);
     // Buffers take 320,000 / 256 = 1250, which are three quarters of 1667.
     let option = "gnttab_max_maptrack_frames=2048 to GRUB";
     check(&plan, "gnttab_max_maptrack_frames", "dom0", 1667, Some(option));
@@ -67,7 +67,7 @@ fn two_hundred_staged_vifs_by_hand() {
     check(&plan, "vm.max_map_count", "grantway backend", 3400, None);
     // 9 * 200 + 64
     check(&plan, "descriptors", "grantway backend", 1864, Some("LimitNOFILE=2048"));
-    check(&plan, "xen-gntdev limit", "a map call", 512, None);
+    check(&plan, "xen-gntdev limit", "one map call", 512, None);
     assert!(!limits(&plan, &Machine::default()).iter().any(|l| l.name == "store watches"));
 }
 
@@ -122,10 +122,10 @@ fn a_driver_domain_has_quotas() {
     check(&plan, "max_event_channels", "driver domain", 147, None);
     let plan = super::tests::plan("--vifs 200 --queues 4 --driver-domain --policy staging");
     check(&plan, "store watches", "driver domain", 401, Some("-W 512 in XENSTORED_ARGS"));
-    let ports = "max_event_channels=2047 in its xl.cfg";
+    let ports = "max_event_channels=2047 in xl.cfg";
     check(&plan, "max_event_channels", "driver domain", 1800, Some(ports));
     // 2 * 1600 * 200 / 256 = 2500, which are three quarters of 3334.
-    let both = "max_maptrack_frames=4096 in its xl.cfg, and add gnttab_max_maptrack_frames=4096";
+    let both = "max_maptrack_frames=4096 in xl.cfg, and add gnttab_max_maptrack_frames=4096";
     check(&plan, "gnttab_max_maptrack_frames", "driver domain", 3334, Some(both));
 }
 
@@ -133,7 +133,7 @@ fn a_driver_domain_has_quotas() {
 fn many_vifs_of_one_guest() {
     let plan = plan("--vifs 84 --per-guest 84");
     // (8 + 84 * 405) / 512
-    let option = "max_grant_frames=128 in its xl.cfg, and add gnttab_max_frames=128";
+    let option = "max_grant_frames=128 in xl.cfg, and add gnttab_max_frames=128";
     check(&plan, "gnttab_max_frames", "each guest", 67, Some(option));
     check(&plan, "store nodes", "each guest", 84 * 21, Some("-E 2048"));
     check(&plan, "max_event_channels", "each guest", 252, None);
@@ -166,7 +166,7 @@ fn this_machine_goes_before_the_default() {
 fn what_is_of_no_use_is_refused() {
     let refused = |line: &str| plan_on(&Machine::default(), line).unwrap_err().to_string();
     let text = refused("--vifs 40000");
-    assert!(text.contains("of 40000 guests") && text.ends_with("--per-guest 2"), "{text}");
+    assert!(text.contains("need 40000 guests") && text.ends_with("--per-guest 2"), "{text}");
     assert!(refused("--vifs 2 --per-guest 3").contains("expected 1 to 2"));
     for line in
         ["--vifs 0", "--vifs x", "--queues 1", "--vifs 1 --queues 0", "--vifs 1 --queues 17"]
@@ -185,14 +185,14 @@ fn what_is_shared_is_bounded_and_some_of_it_is_each_vifs_own() {
         (bound.all, bound.least, bound.most)
     };
     for vifs in [1, 200] {
-        assert_eq!(of(vifs, "one round"), (5000, None, None));
+        assert_eq!(of(vifs, "round of a worker"), (5000, None, None));
         // A burst begins below two lists of 512 entries, and its last request below one. That
         // request may take twice a list, the pages of staging, and the look at a list behind it.
         let most = (2 * 512 - 1) + (512 - 1) + 2 * (512 + 256) + 65;
-        assert_eq!(of(vifs, "one step"), (most, None, None));
+        assert_eq!(of(vifs, "control step"), (most, None, None));
     }
     assert_eq!(of(1, "stations"), (64, None, Some(64)));
     assert_eq!(of(300, "stations"), (16_384, None, Some(64)));
     assert_eq!(of(10, "connections"), (65_536 + 11_264, Some(1024), Some(16_384)));
-    assert_eq!(of(10, "packets in fragments"), (2816, Some(256), Some(256)));
+    assert_eq!(of(10, "fragmented packets"), (2816, Some(256), Some(256)));
 }

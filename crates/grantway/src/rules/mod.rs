@@ -27,51 +27,53 @@ pub struct RulesArgs {
 /// Commands about rules.
 #[derive(Debug, Subcommand)]
 pub enum RulesWhat {
-    /// Say whether a file is in order, and where it is not.
+    /// Check a rules file and show its faults.
     Check(CheckArgs),
-    /// Show what the rules of a running backend let pass and dropped.
+    /// Show the counters of a running backend's rules.
     Show(show::ShowArgs),
 }
 
 /// `grantway rules check`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A file is TOML, and all of it is optional:
+A rules file is TOML. All parts are optional:
 
-  flows = true                    # count the flows that go by
+  flows = true                    # count flows
   [bridge]
-  age = 300                       # seconds that a station is remembered
-  stations = 64                   # how many of each vif
+  age = 300                       # seconds until a silent station is forgotten
+  stations = 64                   # stations per vif
   [[vif]]
   name = \"1.0\"                    # domain and number, or \"uplink\"
-  mac = \"00:16:3e:00:00:01\"       # or several, in [ ]: what it may send from
+  mac = \"00:16:3e:00:00:01\"       # source addresses; several in [ ]
   addresses = [\"10.0.0.2\", \"fd00::/64\"]
-  isolated = true                 # it reaches no other isolated vif
-  rate = 12500000                 # bytes a second; burst = bytes at once
+  isolated = true                 # cannot reach other isolated vifs
+  rate = 12500000                 # bytes per second; burst = bytes at once
   [firewall]
-  default = \"drop\"                # where no rule fits
-  [[rule]]                        # the first that fits says what becomes of a frame
+  default = \"drop\"                # if no rule matches
+  [[rule]]                        # the first rule that matches decides
   action = \"accept\"
   network = \"ipv4\"                # or ipv6, arp, other
   protocol = \"tcp\"                # or udp, icmp, icmpv6, a number
-  from = \"10.0.0.0/8\"             # to = ...; one, or several
+  from = \"10.0.0.0/8\"             # to = ...; one or several
   to-ports = \"8000-8080\"          # from-ports = ...
   vif = \"1.0\"
   state = [\"new\", \"established\"]  # or invalid, untracked
-  [[filter]]                      # fields as of a rule, one value each, and
-  action = \"police\"               # pass, drop, mirror; queue with queue = N; police
-  rate = 1000000                  # with rate and burst; redirect with port = \"1.0\"
-  to-port = \"5000/0xfff8\"         # from-port, tcp-flags: perhaps with a mask
-  from-mac = \"00:16:3e:00:00:00/ff:ff:ff:00:00:00\" # to-mac; type and vlan are numbers
+  [[filter]]                      # fields as in a rule, but one value each
+  action = \"police\"               # or pass, drop, mirror, redirect, queue
+  rate = 1000000                  # for police, with burst; queue needs
+                                  # queue = N, redirect needs port = \"1.0\"
+  to-port = \"5000/0xfff8\"         # or from-port, tcp-flags; /mask is optional
+  from-mac = \"00:16:3e:00:00:00/ff:ff:ff:00:00:00\"
+                                  # or to-mac; type and vlan are numbers
 
-Rules and filters may have a name of their own; counters go by it.
+A rule or a filter may have a `name`. Its counters keep that name.
 
-Exit status: 0 where the file is in order, 1 otherwise.
+Exit status: 0 if the file is valid, 1 otherwise.
 
 Example:
   grantway rules check rules.toml")]
 pub struct CheckArgs {
-    /// The file.
+    /// Rules file.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 }
@@ -96,7 +98,7 @@ fn check(args: &CheckArgs) -> Result<(), CommandError> {
         .map_err(|error| CommandError::Failed(format!("{path}: {error}")))?;
     let vifs = rules.vifs.iter().filter(|vif| **vif != VifRules::default());
     output::line(format!(
-        "{path}: in order: {}, {}, {}",
+        "{path}: valid: {}, {}, {}",
         count(vifs.count(), "vif"),
         count(rules.firewall.rules.len(), "rule"),
         count(rules.filters.filters.len(), "filter"),
@@ -110,8 +112,7 @@ fn count(number: usize, what: &str) -> String {
 fn read(path: &Path) -> Result<String, CommandError> {
     std::fs::read_to_string(path).map_err(|error| {
         CommandError::Failed(format!(
-            "{}: {error}; expected a file of rules in UTF-8, as `grantway rules check --help` \
-             shows",
+            "{}: {error}; expected a rules file in UTF-8 (see `grantway rules check --help`)",
             path.display()
         ))
     })

@@ -14,8 +14,8 @@ const NAME_MAX: usize = 40;
 /// `grantway rules show`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A frame is counted at the first rule that fits, and at the first filter. Counts go on
-when the file is loaded again, for rules that keep their names.
+Each frame is counted at the first rule and at the first filter that match it.
+When the file is loaded again, rules that keep their names keep their counters.
 
 Example:
   grantway rules show
@@ -36,7 +36,7 @@ pub fn run(args: &ShowArgs) -> Result<(), CommandError> {
     let (file, graph) = (&report["rules"], nodes::of(&report)?);
     if file.is_null() {
         return Err(CommandError::Failed(
-            "the backend goes by no rules; start it with --rules FILE".into(),
+            "the backend has no rules loaded; start it with --rules FILE".into(),
         ));
     }
     // JSON has the file's state and the graph's counts in one object.
@@ -53,7 +53,7 @@ pub fn run(args: &ShowArgs) -> Result<(), CommandError> {
     let mut rules = vec![];
     rules.extend(graph["rules"].as_array().into_iter().flatten().cloned());
     let mut default = graph["default"].clone();
-    default["name"] = json!("(no rule fits)");
+    default["name"] = json!("(no rule)");
     rules.push(default);
     text += &table("rule", &rules);
     if let Some(filters) = graph["filters"].as_array().filter(|filters| !filters.is_empty()) {
@@ -61,7 +61,7 @@ pub fn run(args: &ShowArgs) -> Result<(), CommandError> {
     }
     text += &nodes::drops(&graph);
     text += &format!(
-        "\n{} stations, {} connections, {} flows are known\n",
+        "\nstations: {}, connections: {}, flows: {}\n",
         graph["stations"], graph["connections"], graph["flows"]
     );
     output::line(text)
@@ -70,8 +70,8 @@ pub fn run(args: &ShowArgs) -> Result<(), CommandError> {
 fn told(file: &Value) -> String {
     let name = file["file"].as_str().unwrap_or("");
     match file["refused"].as_str() {
-        None => format!("{name}: loaded {} times", file["loaded"]),
-        Some(why) => format!("{name}: loaded {} times, then refused: {why}", file["loaded"]),
+        None => format!("{name}: loads: {}", file["loaded"]),
+        Some(why) => format!("{name}: loads: {}, last reload failed: {why}", file["loaded"]),
     }
 }
 

@@ -25,31 +25,32 @@ use std::time::Duration;
 /// `grantway top`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The busiest vif first. PPI and SPI are packets and slots per interrupt, PPN and
-SPN per turn of a worker that moved any; bits are those of layer 2 without FCS.
-A worker's share of a processor includes its spinning, by mode; behind it in
-brackets are its queues. The longest round of all workers is how long a signal
-or a command may wait for one; the control step is the one with most pages
-mapped or unmapped for requests of guests. Vifs of several queues have a line for each.
+The busiest vif is first. PPI and SPI are packets and slots per interrupt. PPN
+and SPN are packets and slots per poll round that moved any. Bits are those of
+layer 2 without FCS. The share of a worker includes the time that it spins; its
+queues are in parentheses. The longest round is the longest time that a signal
+or a command may wait for a worker. The control step is the one that mapped or
+unmapped most pages for requests of guests. A vif with several queues has one
+line per queue.
 
 Example:
   grantway top
   grantway top --host /tmp/gw --once
   grantway top --once --json | jq '.\"backend-0\".vifs[].tx_pps'")]
 pub struct TopArgs {
-    /// Folder of the embedded host; Xen where missing.
+    /// Directory of the embedded host. Default: real Xen.
     #[arg(long, value_name = "DIR")]
     pub host: Option<PathBuf>,
-    /// Folder of the sockets on Xen.
+    /// Directory of the sockets on Xen.
     #[arg(long, value_name = "DIR", default_value = grantway_command::place::RUN_FOLDER, conflicts_with = "host")]
     pub run_dir: PathBuf,
-    /// Time between two looks.
+    /// Seconds between two updates.
     #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
     pub interval: f64,
-    /// Show one interval, and end.
+    /// Show one interval, then exit.
     #[arg(long)]
     pub once: bool,
-    /// Print JSON, an object a line.
+    /// Print JSON, one object per line.
     #[arg(long)]
     pub json: bool,
 }
@@ -91,7 +92,7 @@ fn samples(dir: &Path) -> Result<BTreeMap<String, Sample>, CommandError> {
         .collect();
     if samples.is_empty() {
         return Err(CommandError::Failed(format!(
-            "{}: no backend runs; start `grantway backend`, or name its --run-dir",
+            "{}: no backend is running; start `grantway backend`, or give its --run-dir",
             dir.display()
         )));
     }

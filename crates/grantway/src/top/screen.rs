@@ -9,10 +9,8 @@ use grantway_command::table::Table;
 pub fn show(name: &str, figures: &Figures) -> String {
     let asked = |name: &str| scaled(figures.platform.get(name).copied().unwrap_or(0.0));
     let mut text = format!(
-        "{name} on {}, {}; vifs: {}, grants mapped: {}\n\
-         {}\n\
-         longest round {:.2} of {:.2} ms, control step {}\n\
-         a second: {} copies, {} maps, {} unmaps, {} notifies, {} wake-ups\n",
+        "{name} on {}, {}; vifs: {}, grants mapped: {}\n{}\nlongest round {:.2} of {:.2} ms, \
+         control step {}\nper second: {} copies, {} maps, {} unmaps, {} notifies, {} wake-ups\n",
         figures.host,
         figures.mode,
         figures.vifs.len(),
@@ -78,7 +76,7 @@ fn part(what: &str, part: Part) -> String {
     let Part { used, limit } = part;
     match part.is_bounded() {
         // A rounded limit is exact enough for a screen.
-        true => format!("{used} {what} of {}", scaled(limit as f64)),
+        true => format!("{used} of {} {what}", scaled(limit as f64)),
         false => format!("{used} {what}"),
     }
 }
@@ -154,7 +152,7 @@ fn queues(vifs: &[VifFigures]) -> Table {
 }
 
 fn drops(vifs: &[VifFigures]) -> Table {
-    let mut table = Table::new(&["vif", "dropped", "in all#", "a second#"]);
+    let mut table = Table::new(&["vif", "dropped", "total#", "per second#"]);
     for vif in vifs {
         for (reason, (all, rate)) in &vif.drops {
             let reason: String = reason.chars().take(40).collect();

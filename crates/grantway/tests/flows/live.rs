@@ -69,7 +69,7 @@ fn a_backend_shows_what_passes() {
     second.arg("--host").arg(site.dir());
     let second = finish(second, PROMPT);
     assert!(!second.status.success());
-    assert!(words(&second).contains("somebody else listens"), "{}", words(&second));
+    assert!(words(&second).contains("another reader"), "{}", words(&second));
 
     let to = ["-c", "10.99.1.11", "-t", "0.3"];
     let log = site.file("stack.jsonl");
@@ -163,7 +163,7 @@ fn a_stall_behind_a_full_ring_is_told_as_that() {
     });
 }
 
-/// Two flows, one a vif, each of at least so many bytes of payload but for what was lost.
+/// Two flows, one a vif, each of at least so many payload bytes but for what was lost.
 fn check(report: &Value, bytes: u64, lost: u64) {
     let flows = report["flows"].as_array().expect("flows");
     let mut points: Vec<_> = flows.iter().map(|flow| flow["point"].as_u64()).collect();

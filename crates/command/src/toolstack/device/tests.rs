@@ -170,7 +170,7 @@ fn numbers_are_taken_from_below() {
     assert_eq!(devid("").unwrap(), 3);
     let taken = devid("devid=2").unwrap_err();
     assert!(matches!(taken, DeviceError::Taken { free: 4, .. }));
-    assert!(taken.to_string().contains("vif7.2 is attached already"), "{taken}");
+    assert!(taken.to_string().contains("vif7.2 is already attached"), "{taken}");
 }
 
 #[test]

@@ -21,33 +21,33 @@ pub fn judge(
             let connected = vifs.iter().filter(|vif| vif.connected).count();
             Finding::ok(
                 subject,
-                format!("runs; vifs: {} served, {connected} connected", vifs.len()),
+                format!("running; vifs: {} served, {connected} connected", vifs.len()),
             )
         }
         BackendFact::Absent if online == 0 => match kept_away {
             Some(by) => Finding::fail(
                 subject,
                 format!(
-                    "none runs, and xen-netback is kept away by {}: guests get no network",
+                    "not running, and {} keeps xen-netback from loading: guests have no network",
                     shown(by)
                 ),
                 hints.enable(),
             ),
-            None => Finding::warn(subject, "none runs; no vif waits for it yet", hints.start()),
+            None => Finding::warn(subject, "not running; no vif needs it yet", hints.start()),
         },
         BackendFact::Absent => Finding::fail(
             subject,
-            format!("none runs; vifs that wait for it: {online}"),
+            format!("not running; vifs that wait for it: {online}"),
             hints.start(),
         ),
         BackendFact::Denied { socket } => Finding::warn(
             subject,
-            format!("unknown: this user may not look into {socket}"),
-            "run as root, or as the user who runs the backend: sudo grantway doctor",
+            format!("unknown: this user cannot read {socket}"),
+            "run it as root, or as the backend's user: sudo grantway doctor",
         ),
         BackendFact::Silent { socket } => Finding::fail(
             subject,
-            format!("somebody listens on {socket}, and gives no report in 2 s: it hangs"),
+            format!("hangs: the process at {socket} did not answer within 2 s"),
             hints.restart(),
         ),
     }
@@ -72,20 +72,20 @@ fn judge_uplink(Uplink { name, state, error }: &Uplink, hints: &Hints) -> Findin
     match state.as_str() {
         "up" | "open" => Finding::ok(subject, state.clone()),
         "down" => {
-            let found = "its interface is down: no guest reaches the network";
+            let found = "its interface is down: guests cannot reach the network";
             Finding::fail(subject, found, format!("ip link set dev {interface} up"))
         }
         "no-carrier" => {
-            let found = "its interface has no carrier: no guest reaches the network";
-            Finding::fail(subject, found, "look at the cable, or at the other end of a veth")
+            let found = "its interface has no carrier: guests cannot reach the network";
+            Finding::fail(subject, found, "check the cable, or the other end of the veth")
         }
         "gone" => {
-            let found = "its interface is gone: no guest reaches the network";
-            let remedy = format!("make an interface {interface}; the backend takes it at once");
+            let found = "its interface does not exist: guests cannot reach the network";
+            let remedy = format!("create the interface {interface}; the backend uses it at once");
             Finding::fail(subject, found, remedy)
         }
         _ => {
-            let found = format!("it was lost: {}", shown(error));
+            let found = format!("failed: {}", shown(error));
             Finding::fail(subject, found, hints.restart())
         }
     }
@@ -107,17 +107,17 @@ fn one(bounds: &Bounds) -> Finding {
     }
     let milliseconds = |ns: u64| ns as f64 / 1e6;
     found += &format!(
-        "longest round {:.1} ms of {:.0}, longest step of control {} pages of {}",
+        "longest round {:.1} of {:.0} ms, longest control step {} of {} pages",
         milliseconds(round.used),
         milliseconds(round.limit),
         control.used,
         control.limit
     );
-    let subject = "what vifs share";
+    let subject = "shared limits";
     match remedies.is_empty() {
         true => Finding::ok(subject, found),
         false => {
-            let found = format!("{found}; few left of {}", beyond.join(", of "));
+            let found = format!("{found}; nearly used up: {}", beyond.join(", "));
             Finding::warn(subject, found, remedies.join("; "))
         }
     }

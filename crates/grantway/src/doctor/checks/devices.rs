@@ -11,10 +11,10 @@ pub fn judge(process: &Process, role: Role) -> Vec<Finding> {
     let socket = process.store_socket;
     let line = |name: &str, what: &str, state, needed| device(name, what, state, needed, role);
     vec![
-        line("gntdev", "maps and copies a guest's pages", process.gntdev, serves),
+        line("gntdev", "maps and copies pages of guests", process.gntdev, serves),
         line("evtchn", "event channels", process.evtchn, true),
-        line("gntalloc", "a frontend's pages", process.gntalloc, !serves),
-        line("xenbus", "the store, where there is no socket", process.xenbus, !socket),
+        line("gntalloc", "pages of a frontend", process.gntalloc, !serves),
+        line("xenbus", "the xenstore, if there is no socket", process.xenbus, !socket),
     ]
 }
 
@@ -28,20 +28,20 @@ fn device(name: &str, what: &str, state: DeviceState, needed: bool, role: Role) 
         (true, _) => "",
     };
     match state {
-        DeviceState::Ready => Finding::ok(subject, format!("may be read and written ({what})")),
+        DeviceState::Ready => Finding::ok(subject, format!("readable and writable ({what})")),
         DeviceState::Denied => Finding::new(
             verdict,
             &subject,
-            &format!("this user may not read and write it ({what}){other}"),
-            Some("run as root: sudo grantway doctor"),
+            &format!("this user cannot read and write it ({what}){other}"),
+            Some("run it as root: sudo grantway doctor"),
         ),
         DeviceState::Missing => {
             // The kernel itself makes xenbus, so there is no module to load.
             let remedy = match name {
-                "xenbus" => "look for xenbus in the kernel's log: dmesg | grep -i xenbus".into(),
+                "xenbus" => "check the kernel log: dmesg | grep -i xenbus".into(),
                 _ => format!("modprobe xen-{name}"),
             };
-            let found = format!("not there ({what}){other}");
+            let found = format!("missing ({what}){other}");
             Finding::new(verdict, &subject, &found, Some(&remedy))
         }
     }
@@ -51,18 +51,18 @@ fn device(name: &str, what: &str, state: DeviceState, needed: bool, role: Role) 
 pub fn tun(process: &Process, needed: bool) -> Finding {
     let subject = "/dev/net/tun";
     let verdict = if needed { Verdict::Fail } else { Verdict::Warn };
-    let rest = if needed { "" } else { "; ports other than tap need none" };
+    let rest = if needed { "" } else { "; only tap ports need it" };
     let (found, remedy) = match (process.tun, process.net_admin) {
         (DeviceState::Ready, true) => {
-            return Finding::ok(subject, "TAPs can be made");
+            return Finding::ok(subject, "usable");
         }
-        (DeviceState::Missing, _) => ("not there, so no TAP can be made", "modprobe tun"),
+        (DeviceState::Missing, _) => ("missing: the backend cannot create TAPs", "modprobe tun"),
         (DeviceState::Denied, _) => {
-            ("this user may not read and write it", "run the backend, and this, as root")
+            ("this user cannot read and write it", "run the backend and this command as root")
         }
         (DeviceState::Ready, false) => (
-            "there, but this process has no CAP_NET_ADMIN",
-            "run as root, or: setcap cap_net_admin+ep $(command -v grantway)",
+            "present, but this process has no CAP_NET_ADMIN",
+            "run it as root, or: setcap cap_net_admin+ep $(command -v grantway)",
         ),
     };
     Finding::new(verdict, subject, &format!("{found}{rest}"), Some(remedy))

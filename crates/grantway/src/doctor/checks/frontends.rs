@@ -15,32 +15,32 @@ pub fn judge(vif: &OwnVif, frontend: &FrontendFact) -> Finding {
     match (&frontend.driver, &frontend.ours) {
         (Some(driver), Some(_)) => Finding::fail(
             subject,
-            format!("run by two: the kernel's driver {}, and grantway frontend", shown(driver)),
+            format!("two frontends: the kernel's driver {} and grantway frontend", shown(driver)),
             format!("echo vif-{devid} > /sys/bus/xen/drivers/{}/unbind", shown(driver)),
         ),
         (Some(driver), None) => Finding::ok(
             subject,
             format!(
-                "run by the kernel's driver {}, which stages nothing ({states})",
+                "used by the kernel's driver {}, which does not support staging ({states})",
                 shown(driver)
             ),
         ),
         (None, None) => Finding::warn(
             subject,
-            format!("nobody runs it ({states})"),
+            format!("no frontend ({states})"),
             format!("grantway frontend --devid {devid} --tap gw{devid}"),
         ),
         (None, Some(ours)) if ours.connected => {
-            Finding::ok(subject, format!("connected, by {}", crossing(vif, ours)))
+            Finding::ok(subject, format!("connected, policy {}", crossing(vif, ours)))
         }
         (None, Some(_)) if vif.backend == Some(Connected) => {
-            let found = format!("the backend is connected, and the frontend is not ({states})");
-            Finding::fail(subject, found, "look at what grantway frontend says; start it again")
+            let found = format!("the backend is connected but the frontend is not ({states})");
+            Finding::fail(subject, found, "read the log of grantway frontend; restart it")
         }
         (None, Some(_)) => Finding::warn(
             subject,
-            format!("its frontend waits for the backend ({states})"),
-            "in the backend's domain: grantway doctor",
+            format!("the frontend waits for the backend ({states})"),
+            "run grantway doctor in the backend's domain",
         ),
     }
 }
@@ -51,11 +51,11 @@ fn crossing(vif: &OwnVif, ours: &Ours) -> String {
     let why = match agreed.as_str() {
         "staging" if *staged > 0 => return format!("staging: pages mapped: {staged}"),
         _ if !matches!(wished.as_str(), "auto" | "staging") => {
-            "it was not asked for: grantway frontend --policy auto"
+            "the frontend did not ask for it: grantway frontend --policy auto"
         }
-        "staging" => "the backend took no page: grantway ctl staging show",
+        "staging" => "the backend accepted no page: grantway ctl staging show",
         _ if !vif.control_ring => "the backend has no control ring",
-        _ if vif.refuses_staging => "the backend stages nothing: its --policy is less",
+        _ if vif.refuses_staging => "the backend's --policy excludes it",
         _ => "the backend does not offer it",
     };
     format!("{}; not staging: {why}", shown(policy))

@@ -34,7 +34,10 @@ fn gntalloc(pages: u64, role: Role) -> Finding {
     let remedy = raise_gntalloc(4 * GNTALLOC_PAGES);
     if role == Role::Guest {
         let fit = pages / QUEUE_PAGES;
-        let found = format!("{pages} pages: {} of {QUEUE_PAGES}", many(fit, "frontend queue"));
+        let found = format!(
+            "{pages} pages: enough for {} of {QUEUE_PAGES} pages each",
+            many(fit, "frontend queue")
+        );
         return match fit {
             0 => Finding::new(Verdict::Fail, subject, &found, Some(&remedy)),
             _ => Finding::ok(subject, found),
@@ -42,8 +45,8 @@ fn gntalloc(pages: u64, role: Role) -> Finding {
     }
     let fit = pages / ARENA_PAGES;
     let found = format!(
-        "{pages} pages: {} with an arena of {ARENA_PAGES}; others copy through ordinary memory, \
-         which takes longer",
+        "{pages} pages: enough for {} with an arena of {ARENA_PAGES} pages; other workers copy \
+         through ordinary memory, which is slower",
         many(fit, "worker")
     );
     match fit {
@@ -60,7 +63,7 @@ fn grants(frames: Option<&XenLimit>, role: Role) -> Finding {
     let grants = limit.value.saturating_mul(GRANTS_IN_FRAME);
     let fit = grants / QUEUE_PAGES;
     let found = format!(
-        "{} ({}): {grants} grants, at most {} a guest",
+        "{} ({}): {grants} grants, at most {} per guest",
         many(limit.value, "frame"),
         limit.source,
         many(fit, "queue")
@@ -81,7 +84,7 @@ fn maptrack(frames: Option<&XenLimit>, twice: bool, role: Role, queues: u64) -> 
     };
     let handles = limit.value.saturating_mul(HANDLES_IN_FRAME);
     let pages = if twice { handles / 2 } else { handles };
-    let each = if twice { "two a page on PV, so " } else { "" };
+    let each = if twice { "two per page on PV: " } else { "" };
     let found = format!(
         "{} ({}): {handles} handles, {each}{pages} mapped pages, {} with all pages mapped; {} attached",
         many(limit.value, "frame"),
@@ -102,7 +105,7 @@ fn map_count(areas: u64, queues: u64) -> Finding {
     let wanted = with_buffers(queues.saturating_mul(QUEUE_AREAS), 0).saturating_add(OWN_AREAS);
     let fit = for_buffers(areas.saturating_sub(OWN_AREAS)) / QUEUE_AREAS;
     let found = format!(
-        "{areas}: {} of {QUEUE_AREAS} areas; {} attached",
+        "{areas}: enough for {} of {QUEUE_AREAS} areas each; {} attached",
         many(fit, "queue"),
         many(queues, "queue")
     );
@@ -116,13 +119,13 @@ fn unknown(subject: &str, option: &str, key: &str, role: Role) -> Finding {
     match role {
         Role::Dom0 => Finding::warn(
             subject,
-            format!("{option} is unknown: neither xenhypfs nor xl says it"),
+            format!("{option} is unknown: neither xenhypfs nor xl shows it"),
             "xl info | grep xen_commandline",
         ),
         // This domain is not at fault: nobody inside can see the limit.
         _ => Finding::ok(
             subject,
-            format!("not to be seen from inside; in dom0: {key} of this domain in xl.cfg(5)"),
+            format!("not visible from this domain; dom0 sets {key} in xl.cfg(5)"),
         ),
     }
 }

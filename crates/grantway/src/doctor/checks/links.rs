@@ -30,7 +30,7 @@ pub fn judge(vifs: &[VifNodes], links: &[Link], hints: &Hints) -> Vec<Finding> {
             {
                 findings.push(Finding::fail(
                     vif.default_name(),
-                    format!("connected, and there is no interface {}", names(vif).join(" or ")),
+                    format!("connected, but there is no interface {}", names(vif).join(" or ")),
                     hints.log(),
                 ));
             }
@@ -38,7 +38,7 @@ pub fn judge(vifs: &[VifNodes], links: &[Link], hints: &Hints) -> Vec<Finding> {
         }
     }
     if sound > 0 {
-        findings.push(Finding::ok("interfaces", format!("as their vifs ask: {sound}")));
+        findings.push(Finding::ok("interfaces", format!("set up as their vifs require: {sound}")));
     }
     findings
 }
@@ -55,7 +55,7 @@ fn one(vif: &VifNodes, link: &Link, links: &[Link], hints: &Hints) -> Vec<Findin
     {
         findings.push(Finding::warn(
             name,
-            format!("its MTU is {found}, and the guest was told {wanted}"),
+            format!("its MTU is {found}, but the guest's is {wanted}"),
             format!("ip link set dev {word} mtu {wanted}"),
         ));
     }
@@ -66,7 +66,7 @@ fn one(vif: &VifNodes, link: &Link, links: &[Link], hints: &Hints) -> Vec<Findin
     match (&link.bridge, &vif.bridge) {
         (None, Some(bridge)) => findings.push(Finding::fail(
             name,
-            format!("in no bridge, though its vif asks for {bridge}"),
+            format!("not in a bridge; its vif requires {bridge}"),
             format!("ip link set dev {word} master {}", quoted(bridge)),
         )),
         (Some(bridge), _) => {
@@ -76,7 +76,7 @@ fn one(vif: &VifNodes, link: &Link, links: &[Link], hints: &Hints) -> Vec<Findin
             {
                 findings.push(Finding::warn(
                     name,
-                    format!("its MTU is {mtu}, and that of its bridge {bridge} is {of_bridge}"),
+                    format!("its MTU is {mtu}, but that of its bridge {bridge} is {of_bridge}"),
                     format!("ip link set dev {} mtu {mtu}", quoted(bridge)),
                 ));
             }
@@ -93,20 +93,23 @@ pub fn leftovers(vifs: &[VifNodes], links: &[Link]) -> Vec<Finding> {
     let each = |link: &Link| {
         let (name, word) = (&link.name, quoted(&link.name));
         if is_vif_name(name) {
-            let found = "a TAP of a vif that is not in the store";
+            let found = "TAP of a vif that is not in the store";
             return Some(Finding::warn(name, found, format!("ip link del dev {word}")));
         }
         // A TAP of any other name may be that of another program, or of a vif with a name of its
         // own. The operator has to look. A TAP that is in use has a carrier.
         (link.persistent && !link.carrier).then(|| {
-            let found = "a TAP that nobody holds, of no vif in the store";
-            let remedy = format!("ip -d tuntap; if it is nobody's: ip link del dev {word}");
+            let found = "unused TAP that belongs to no vif in the store";
+            let remedy = format!(
+                "ip -d tuntap; if no other program needs it: ip link del dev \
+                                  {word}"
+            );
             Finding::warn(name, found, remedy)
         })
     };
     let found: Vec<_> = taps.filter_map(each).collect();
     match found.is_empty() {
-        true => vec![Finding::ok("leftovers", "no TAP without a vif")],
+        true => vec![Finding::ok("leftovers", "none: every TAP belongs to a vif")],
         false => found,
     }
 }

@@ -14,7 +14,7 @@ pub fn judge(netback: &Netback) -> Vec<Finding> {
         let driver = shown(driver);
         Finding::fail(
             shown(device),
-            format!("held by the kernel's driver {driver}: two backends would serve one vif"),
+            format!("used by the kernel's driver {driver}: two backends would serve one vif"),
             format!(
                 "echo {} > /sys/bus/xen-backend/drivers/{}/unbind",
                 quoted(&shown(device)),
@@ -28,18 +28,18 @@ pub fn judge(netback: &Netback) -> Vec<Finding> {
 fn module(netback: &Netback) -> Finding {
     // A built-in backend cannot be unloaded, so it has a remedy of its own.
     if netback.builtin {
-        let found = "built into the kernel, where it claims every vif";
+        let found = "built into the kernel: it takes every vif";
         let remedy = "add initcall_blacklist=netback_init to the kernel's command line, and reboot";
         return Finding::fail(SUBJECT, found, remedy);
     }
     if netback.loaded {
         let (found, remedy) = match &netback.forbidden {
             Some(_) => (
-                "loaded, though forbidden: it claims every vif",
+                "loaded although a file forbids it: it takes every vif",
                 "shut the guests down, then: modprobe -r xen-netback".to_owned(),
             ),
             None => (
-                "loaded: it claims every vif",
+                "loaded: it takes every vif",
                 format!("shut the guests down, then: modprobe -r xen-netback; {FORBID}"),
             ),
         };
@@ -47,15 +47,17 @@ fn module(netback: &Netback) -> Finding {
     }
     // A module that is not loaded must not come with the next vif.
     match &netback.forbidden {
-        Some(by) => Finding::ok(SUBJECT, format!("not loaded, and kept away by {}", shown(by))),
+        Some(by) => {
+            Finding::ok(SUBJECT, format!("not loaded; {} keeps it from loading", shown(by)))
+        }
         None if !netback.available => Finding::ok(SUBJECT, "this kernel has no such module"),
         None => {
             // Without udev nobody loads the module for a new device.
             let (verdict, when) = match netback.udev {
-                true => (Verdict::Fail, "udev loads it with the next vif"),
-                false => (Verdict::Warn, "anybody may load it"),
+                true => (Verdict::Fail, "udev will load it with the next vif"),
+                false => (Verdict::Warn, "any program can load it"),
             };
-            let found = format!("not loaded, but nothing forbids it: {when}");
+            let found = format!("not loaded, but not forbidden: {when}");
             Finding::new(verdict, SUBJECT, &found, Some(FORBID))
         }
     }

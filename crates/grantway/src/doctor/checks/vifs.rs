@@ -21,7 +21,7 @@ pub fn store(store: &StoreFact, dir: Option<&Path>) -> Finding {
             Finding::ok(subject, format!("answers; vifs of this backend: {}", vifs.len()))
         }
         StoreFact::Missing => {
-            Finding::fail(subject, "there is neither its socket nor /dev/xen/xenbus", start)
+            Finding::fail(subject, "its socket and /dev/xen/xenbus are missing", start)
         }
         StoreFact::Silent => Finding::fail(subject, "no answer", start),
         StoreFact::Refused(why) => Finding::fail(subject, shown(why), start),
@@ -45,58 +45,59 @@ pub fn judge(vif: &VifNodes, backend: &BackendFact, hints: &Hints) -> Finding {
     if let Some(error) = &vif.error {
         let found = format!("the backend wrote: {} ({})", shown(error), states());
         if is_in_use(both) {
-            let remedy = format!("once it is understood: xenstore-rm {}/error", quoted(&vif.path));
+            let remedy =
+                format!("when the cause is known: xenstore-rm {}/error", quoted(&vif.path));
             return Finding::warn(name, found, remedy);
         }
         return Finding::fail(name, found, look());
     }
     if vif.hotplug_error.is_some() || vif.hotplug_status.as_deref() == Some("error") {
-        let why = vif.hotplug_error.as_deref().unwrap_or("it does not say why");
+        let why = vif.hotplug_error.as_deref().unwrap_or("no reason given");
         let found = format!("its hotplug script failed: {}", shown(why));
-        let remedy = format!("{SCRIPTS_LOG}; put it right, then: {}", hints.hotplug(vif));
+        let remedy = format!("{SCRIPTS_LOG}; fix the cause, then: {}", hints.hotplug(vif));
         return Finding::fail(name, found, remedy);
     }
     let hotplugged = !hints.is_scripted() || vif.hotplug_status.as_deref() == Some("connected");
     // Every other fault shows in the two states.
     match both {
         (_, None) => {
-            let found = format!("its guest's end is gone ({})", states());
+            let found = format!("the frontend's part of the store is gone ({})", states());
             Finding::warn(name, found, hints.detach(vif))
         }
         (None | Some(XenbusState::Unknown | Initialising), _) if !vif.online => {
             Finding::warn(name, "being detached", hints.detach(vif))
         }
         (None | Some(XenbusState::Unknown | Initialising), _) => match runs {
-            true => failed("the backend that runs has not taken it up"),
-            false => failed("no backend has taken it up"),
+            true => failed("the running backend does not serve it"),
+            false => failed("no backend serves it"),
         },
         (Some(InitWait), Some(front)) if front.has_rings() && !hotplugged => Finding::fail(
             name,
-            format!("stuck: its hotplug script never said that it is done ({})", states()),
+            format!("stuck: its hotplug script did not report that it finished ({})", states()),
             format!("{SCRIPTS_LOG}; then: {}", hints.hotplug(vif)),
         ),
         (Some(InitWait), Some(front)) if front.has_rings() => {
-            failed("the guest is ready, and the backend is not")
+            failed("the guest is ready but the backend is not")
         }
         (Some(InitWait), _) if !hotplugged => Finding::warn(
             name,
-            "its hotplug script has not said that it is done",
-            format!("{SCRIPTS_LOG}; if it does not run any more: {}", hints.hotplug(vif)),
+            "its hotplug script has not finished",
+            format!("{SCRIPTS_LOG}; if the script no longer runs: {}", hints.hotplug(vif)),
         ),
         (Some(InitWait), _) => Finding::ok(name, format!("waits for its guest ({})", states())),
         _ if is_in_use(both) => served(vif, &name, backend, hints),
         (Some(Closing), Some(Closing | Closed)) | (Some(Connected), Some(Closing)) => {
             let found = format!("closing ({})", states());
-            Finding::warn(name, found, format!("if it stays so: {}", hints.detach(vif)))
+            Finding::warn(name, found, format!("if this does not end: {}", hints.detach(vif)))
         }
         (Some(Closed), Some(Closing | Closed)) if vif.online => {
-            Finding::ok(name, "closed by its guest, which may open it again")
+            Finding::ok(name, "closed by its guest, which can open it again")
         }
         (Some(Closed), _) if !vif.online => {
-            let found = format!("detached, and still in the store ({})", states());
+            let found = format!("detached but still in the store ({})", states());
             Finding::warn(name, found, hints.detach(vif))
         }
-        _ => failed("its two ends disagree"),
+        _ => failed("the states of the two ends do not match"),
     }
 }
 
@@ -112,7 +113,7 @@ fn served(vif: &VifNodes, name: &str, backend: &BackendFact, hints: &Hints) -> F
     match backend {
         BackendFact::Absent => Finding::fail(
             name,
-            "connected by a backend that is gone: its guest sends into nothing",
+            "connected to a backend that has ended: all frames of the guest are lost",
             hints.start(),
         ),
         BackendFact::Serves { vifs, .. } => match vifs.iter().find(|served| served.name == name) {
@@ -124,11 +125,12 @@ fn served(vif: &VifNodes, name: &str, backend: &BackendFact, hints: &Hints) -> F
                 Finding::ok(name, format!("connected, {queues} queue{s}{full}{crossing}"))
             }
             Some(_) => {
-                let found = "connected in the store, and the backend that runs says that it is not";
+                let found = "connected in the store, but the running backend reports that it is \
+                             not";
                 Finding::fail(name, found, hints.log())
             }
             None => {
-                let found = "connected in the store, and the backend that runs does not serve it";
+                let found = "connected in the store, but the running backend does not serve it";
                 Finding::fail(name, found, hints.restart())
             }
         },
@@ -144,14 +146,14 @@ fn crossing(vif: &VifNodes, served: &Served) -> String {
     let Served { policy, mapped, .. } = served;
     let why = match policy.as_str() {
         "" => return String::new(),
-        "staging" if *mapped > 0 => return format!(", by staging: pages mapped: {mapped}"),
+        "staging" if *mapped > 0 => return format!(", policy staging: pages mapped: {mapped}"),
         "map" => "the backend runs with --policy map",
-        _ if !vif.offers_staging => "the backend does not offer it: its --policy is less",
+        _ if !vif.offers_staging => "the backend's --policy excludes it",
         _ if vif.persistent => "its frontend asks for persistent grants",
-        _ if !vif.control_ring => "its frontend has no control ring, as a kernel's netfront",
-        _ => "its frontend has staged nothing: grantway frontend --policy auto",
+        _ if !vif.control_ring => "its frontend has no control ring (nor has xen-netfront)",
+        _ => "its frontend staged no page: grantway frontend --policy auto",
     };
     // A vif that has a control ring may begin to stage at any time.
     let policy = if policy == "staging" { "copy" } else { policy };
-    format!(", by {}; not staging: {why}", shown(policy))
+    format!(", policy {}; not staging: {why}", shown(policy))
 }

@@ -11,7 +11,7 @@ pub enum DeviceState {
     Ready,
     /// The device is not there.
     Missing,
-    /// The device is there, but this user may not read and write it.
+    /// The device is there, but this user cannot read and write it.
     Denied,
 }
 

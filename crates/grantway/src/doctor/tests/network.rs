@@ -85,12 +85,12 @@ fn how_buffers_cross_and_why_they_are_not_staged() {
     let persistent = VifNodes { persistent: true, ..staged.clone() };
     let less = VifNodes { offers_staging: false, ..staged.clone() };
     for (vif, policy, mapped, words) in [
-        (&staged, "staging", 528, "1 queue, by staging: pages mapped: 528"),
-        (&staged, "staging", 0, "by copy; not staging: its frontend has staged nothing"),
-        (&stock, "copy", 0, "by copy; not staging: its frontend has no control ring"),
-        (&persistent, "persistent", 9, "by persistent; not staging: its frontend asks for"),
-        (&less, "copy", 0, "by copy; not staging: the backend does not offer it"),
-        (&less, "map", 40, "by map; not staging: the backend runs with --policy map"),
+        (&staged, "staging", 528, "1 queue, policy staging: pages mapped: 528"),
+        (&staged, "staging", 0, "policy copy; not staging: its frontend staged no page"),
+        (&stock, "copy", 0, "policy copy; not staging: its frontend has no control ring"),
+        (&persistent, "persistent", 9, "policy persistent; not staging: its frontend asks for"),
+        (&less, "copy", 0, "policy copy; not staging: the backend's --policy excludes it"),
+        (&less, "map", 40, "policy map; not staging: the backend runs with --policy map"),
     ] {
         let backend = serves_all(vec![served(true, policy, mapped)]);
         check(&vifs::judge(vif, &backend, &hints()), Verdict::Ok, words, "");
@@ -101,7 +101,7 @@ fn how_buffers_cross_and_why_they_are_not_staged() {
 fn a_vif_with_full_checksums_is_named() {
     let full = Served { full_checksums: true, ..served(true, "copy", 0) };
     let found = vifs::judge(&vif(Connected, Connected), &serves_all(vec![full]), &hints());
-    check(&found, Verdict::Ok, "connected, 1 queue, full checksums, by copy", "");
+    check(&found, Verdict::Ok, "connected, 1 queue, full checksums, policy copy", "");
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn who_runs_a_vif_of_our_own() {
     let free = FrontendFact::gather(&tree.roots(), 0);
     assert_eq!(free, FrontendFact::default());
     let remedy = "grantway frontend --devid 1 --tap gw1";
-    check(&frontends::judge(&vif, &free), Verdict::Warn, "nobody runs it", remedy);
+    check(&frontends::judge(&vif, &free), Verdict::Warn, "no frontend", remedy);
     let ours = |connected, wished: &str, agreed: &str, staged| FrontendFact {
         driver: None,
         ours: Some(Ours {
@@ -132,22 +132,28 @@ fn who_runs_a_vif_of_our_own() {
         }),
     };
     let waits = ours(false, "copy", "copy", 0);
-    check(&frontends::judge(&vif, &waits), Verdict::Fail, "and the frontend is not", "again");
+    check(&frontends::judge(&vif, &waits), Verdict::Fail, "but the frontend is not", "restart");
     let early = OwnVif { backend: Some(InitWait), ..vif.clone() };
     check(&frontends::judge(&early, &waits), Verdict::Warn, "backend InitWait", "doctor");
     let both = FrontendFact { driver: held.driver, ..waits };
     let remedy = "echo vif-1 > /sys/bus/xen/drivers/vif/unbind";
-    check(&frontends::judge(&vif, &both), Verdict::Fail, "run by two", remedy);
+    check(&frontends::judge(&vif, &both), Verdict::Fail, "two frontends", remedy);
     let none = OwnVif { control_ring: false, ..vif.clone() };
     let less = OwnVif { refuses_staging: true, ..vif.clone() };
     for (vif, wished, policy, staged, words) in [
-        (&vif, "staging", "staging", 528, "connected, by staging: pages mapped: 528"),
-        (&vif, "auto", "staging", 528, "connected, by staging: pages mapped: 528"),
-        (&none, "auto", "copy", 0, "by copy; not staging: the backend has no control ring"),
-        (&vif, "staging", "staging", 0, "by copy; not staging: the backend took no page"),
-        (&vif, "copy", "copy", 0, "by copy; not staging: it was not asked for"),
-        (&none, "staging", "copy", 0, "by copy; not staging: the backend has no control ring"),
-        (&less, "staging", "persistent", 0, "by persistent; not staging: the backend stages"),
+        (&vif, "staging", "staging", 528, "connected, policy staging: pages mapped: 528"),
+        (&vif, "auto", "staging", 528, "connected, policy staging: pages mapped: 528"),
+        (&none, "auto", "copy", 0, "policy copy; not staging: the backend has no control ring"),
+        (&vif, "staging", "staging", 0, "policy copy; not staging: the backend accepted no page"),
+        (&vif, "copy", "copy", 0, "policy copy; not staging: the frontend did not ask for it"),
+        (&none, "staging", "copy", 0, "policy copy; not staging: the backend has no control ring"),
+        (
+            &less,
+            "staging",
+            "persistent",
+            0,
+            "policy persistent; not staging: the backend's --policy",
+        ),
     ] {
         let found = frontends::judge(vif, &ours(true, wished, policy, staged));
         check(&found, Verdict::Ok, words, "");
@@ -173,9 +179,9 @@ fn vifs_whose_script_failed() {
     let stuck = VifNodes { hotplug_status: None, ..vif(InitWait, Connected) };
     let script = "XENBUS_PATH=/local/domain/0/backend/vif/3/0 vif=vif3.0 \
                   /etc/xen/scripts/vif-bridge online type_if=vif";
-    check(&judged(&stuck), Verdict::Fail, "never said that it is done", script);
+    check(&judged(&stuck), Verdict::Fail, "did not report that it finished", script);
     let early = VifNodes { hotplug_status: None, ..vif(InitWait, Initialising) };
-    check(&judged(&early), Verdict::Warn, "has not said", "xen-hotplug.log");
+    check(&judged(&early), Verdict::Warn, "has not finished", "xen-hotplug.log");
     let failed = VifNodes {
         hotplug_status: Some("error".into()),
         hotplug_error: Some("Could not find bridge\x1b[2J".into()),
@@ -190,14 +196,14 @@ fn vifs_whose_script_failed() {
 #[test]
 fn vifs_whose_ends_disagree() {
     for (backend, frontend, words) in [
-        (Initialising, Connected, "the backend that runs has not taken it up"),
-        (InitWait, Connected, "the guest is ready, and the backend is not"),
-        (InitWait, XenbusState::Reconfiguring, "the guest is ready, and the backend is not"),
-        (Connected, Initialising, "disagree (backend Connected, frontend Initialising)"),
-        (Closed, Connected, "disagree"),
-        (Connected, Closed, "disagree"),
-        (XenbusState::Reconfiguring, Connected, "disagree"),
-        (XenbusState::Reconfigured, Closed, "disagree"),
+        (Initialising, Connected, "the running backend does not serve it"),
+        (InitWait, Connected, "the guest is ready but the backend is not"),
+        (InitWait, XenbusState::Reconfiguring, "the guest is ready but the backend is not"),
+        (Connected, Initialising, "do not match (backend Connected, frontend Initialising)"),
+        (Closed, Connected, "do not match"),
+        (Connected, Closed, "do not match"),
+        (XenbusState::Reconfiguring, Connected, "do not match"),
+        (XenbusState::Reconfigured, Closed, "do not match"),
     ] {
         let vif = vif(backend, frontend);
         check(&judged(&vif), Verdict::Fail, words, "journalctl -u grantway-backend -n 20");
@@ -213,7 +219,12 @@ fn vifs_that_go_or_should() {
     check(&judged(&offline(Closed, Closed)), Verdict::Warn, "still in the store", "network-detach");
     check(&judged(&offline(Initialising, Initialising)), Verdict::Warn, "being detached", "xl");
     let gone = VifNodes { frontend: None, ..vif(Connected, Closed) };
-    check(&judged(&gone), Verdict::Warn, "its guest's end is gone", "xl network-detach 3 0");
+    check(
+        &judged(&gone),
+        Verdict::Warn,
+        "frontend's part of the store is gone",
+        "xl network-detach 3 0",
+    );
 }
 
 #[test]
@@ -230,8 +241,8 @@ fn vifs_that_the_backend_gave_up() {
 fn vifs_that_the_store_takes_for_served() {
     let vif = vif(Connected, Connected);
     let judged = |backend| vifs::judge(&vif, &backend, &hints());
-    check(&judged(BackendFact::Absent), Verdict::Fail, "into nothing", "systemctl start");
-    check(&judged(serves(false)), Verdict::Fail, "says that it is not", "journalctl");
+    check(&judged(BackendFact::Absent), Verdict::Fail, "are lost", "systemctl start");
+    check(&judged(serves(false)), Verdict::Fail, "reports that it is not", "journalctl");
     let other = serves_all(Vec::new());
     check(&judged(other), Verdict::Fail, "does not serve it", "systemctl restart");
 }
@@ -242,18 +253,18 @@ fn who_serves() {
     let judged = |fact: BackendFact, vifs: &[VifNodes]| backend::judge(&fact, vifs, None, &hints());
     let by = Some("/lib/modprobe.d/grantway.conf");
     let nobody = |fact: BackendFact, vifs: &[VifNodes]| backend::judge(&fact, vifs, by, &hints());
-    let words = "kept away by /lib/modprobe.d/grantway.conf";
+    let words = "/lib/modprobe.d/grantway.conf keeps xen-netback from loading";
     check(&nobody(BackendFact::Absent, &[]), Verdict::Fail, words, "systemctl enable --now");
     check(&nobody(BackendFact::Absent, &waiting), Verdict::Fail, "wait for it: 1", "systemctl");
     check(&nobody(serves(true), &waiting), Verdict::Ok, "1 served, 1 connected", "");
     check(&judged(serves(true), &waiting), Verdict::Ok, "1 served, 1 connected", "");
-    check(&judged(BackendFact::Absent, &[]), Verdict::Warn, "no vif waits", "systemctl start");
+    check(&judged(BackendFact::Absent, &[]), Verdict::Warn, "no vif needs", "systemctl start");
     check(&judged(BackendFact::Absent, &waiting), Verdict::Fail, "wait for it: 1", "systemctl");
     let socket = || "/run/grantway/backend-0.sock".to_owned();
     let denied = BackendFact::Denied { socket: socket() };
     check(&judged(denied, &waiting), Verdict::Warn, "backend-0.sock", "sudo");
     let silent = BackendFact::Silent { socket: socket() };
-    check(&judged(silent, &waiting), Verdict::Fail, "it hangs", "systemctl restart");
+    check(&judged(silent, &waiting), Verdict::Fail, "hangs", "systemctl restart");
 }
 
 #[test]
@@ -311,7 +322,7 @@ fn interfaces_that_are_well() {
     let (vif, tree) = bridged();
     let found = looked(&vif, &tree, &hints());
     assert_eq!(found.len(), 1);
-    check(&found[0], Verdict::Ok, "as their vifs ask: 1", "");
+    check(&found[0], Verdict::Ok, "set up as their vifs require: 1", "");
     // The scripts rename the interface as the vif asks.
     let named = VifNodes { vifname: Some("br0".into()), bridge: None, ..vif };
     check(&looked(&named, &tree, &hints())[0], Verdict::Ok, "1", "");
@@ -327,7 +338,7 @@ fn interfaces_of_another_mtu() {
     check(
         &looked(&told, &tree, &hints())[0],
         Verdict::Warn,
-        "1500, and the guest was told 9000",
+        "1500, but the guest's is 9000",
         remedy,
     );
     let tree = tree.with("sys/class/net/br0/mtu", "1400\n");
@@ -342,7 +353,7 @@ fn interfaces_that_are_down_missing_or_astray() {
     check(&looked(&vif, &tree, &hints())[0], Verdict::Warn, "down", "ip link set dev vif3.0 up");
     let astray = Tree::new().interface("vif3.0", 1500, &[KEPT]);
     let remedy = "ip link set dev vif3.0 master br0";
-    check(&looked(&vif, &astray, &hints())[0], Verdict::Fail, "in no bridge", remedy);
+    check(&looked(&vif, &astray, &hints())[0], Verdict::Fail, "not in a bridge", remedy);
     let found = looked(&vif, &Tree::new(), &hints());
     check(&found[0], Verdict::Fail, "no interface vif3.0", "journalctl");
     // The embedded host has no scripts, and ports of any kind.
@@ -357,7 +368,7 @@ fn taps_left_over() {
     let left =
         |tree: &Tree, vifs: &[VifNodes]| links::leftovers(vifs, &link_facts::gather(&tree.roots()));
     let vifs = [vif];
-    check(&left(&tree, &vifs)[0], Verdict::Ok, "no TAP without a vif", "");
+    check(&left(&tree, &vifs)[0], Verdict::Ok, "none: every TAP belongs to a vif", "");
     let found = left(&tree, &[]);
     check(about(&found, "vif3.0")[0], Verdict::Warn, "not in the store", "ip link del dev vif3.0");
     let tree = tree
@@ -371,7 +382,7 @@ fn taps_left_over() {
     let found = left(&tree, &vifs);
     assert_eq!(found.len(), 2, "{found:?}");
     check(about(&found, "vif4.1-emu")[0], Verdict::Warn, "not in the store", "ip link del");
-    check(about(&found, "gone")[0], Verdict::Warn, "nobody holds", "ip -d tuntap; if");
+    check(about(&found, "gone")[0], Verdict::Warn, "unused TAP", "ip -d tuntap; if");
 }
 
 #[test]
@@ -400,8 +411,8 @@ fn an_uplink_that_carries_nothing_fails_with_its_remedy() {
         ("open", Verdict::Ok, "open", ""),
         ("down", Verdict::Fail, "is down", "ip link set dev eth0 up"),
         ("no-carrier", Verdict::Fail, "no carrier", "cable"),
-        ("gone", Verdict::Fail, "is gone", "make an interface eth0"),
-        ("lost", Verdict::Fail, "it was lost", "systemctl restart"),
+        ("gone", Verdict::Fail, "does not exist", "create the interface eth0"),
+        ("lost", Verdict::Fail, "failed", "systemctl restart"),
     ] {
         let (vifs, bounds) = (Vec::new(), Vec::new());
         let served = BackendFact::Serves { vifs, bounds, uplinks: vec![uplink(state)] };
@@ -431,12 +442,12 @@ fn what_vifs_share_is_told_and_warned_of_before_it_is_used_up() {
         findings.into_iter().next()
     };
     assert_eq!(judged(Vec::new()), None);
-    // Bytes that wait may well reach their limit, and so may packets in fragments, which are
+    // Bytes that wait may well reach their limit, and so may fragmented packets, which are
     // forgotten for newer ones.
     let ok = judged(vec![bounds.clone()]).unwrap();
     let told = "528 of 10000 pages mapped, 3 of 30000 areas, 40 of 1024 descriptors, \
-                1048576 of 1048576 bytes that wait, 256 of 256 packets in fragments, \
-                longest round 1.2 ms of 5, longest step of control 12 pages of 2072";
+                1048576 of 1048576 waiting bytes, 256 of 256 fragmented packets, \
+                longest round 1.2 of 5 ms, longest control step 12 of 2072 pages";
     check(&ok, Verdict::Ok, told, "");
     let with = |key: &str, part| {
         let mut shares = shares.clone();
@@ -459,7 +470,7 @@ fn what_vifs_share_is_told_and_warned_of_before_it_is_used_up() {
     check(
         &two,
         Verdict::Warn,
-        "few left of areas: what does not fit is copied, of descriptors: ",
+        "nearly used up: areas: further buffers are copied, descriptors: ",
         "",
     );
     check(&two, Verdict::Warn, "areas", "vm.max_map_count");

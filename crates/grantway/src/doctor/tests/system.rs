@@ -15,7 +15,12 @@ use crate::doctor::{on_embedded, on_xen};
 fn another_machine_gets_one_line() {
     let findings = on_xen(&Tree::new().roots());
     assert_eq!(findings.len(), 1);
-    check(&findings[0], Verdict::Fail, "not Xen: there is neither", "grantway host --dir DIR");
+    check(
+        &findings[0],
+        Verdict::Fail,
+        "not Xen: /sys/hypervisor/type and",
+        "grantway host --dir DIR",
+    );
     let other = Tree::new().with("sys/hypervisor/type", "z/VM\n").with("dev/xen/gntdev", "");
     check(&on_xen(&other.roots())[0], Verdict::Fail, "says \"z/VM\"", "doctor --host DIR");
 }
@@ -24,17 +29,12 @@ fn another_machine_gets_one_line() {
 fn an_empty_xen_is_looked_at_without_a_panic() {
     let tree = Tree::new().with("sys/hypervisor/type", "xen");
     let findings = on_xen(&tree.roots());
-    check(about(&findings, "platform")[0], Verdict::Ok, "of an unknown version, a guest", "");
-    check(about(&findings, "xenstore")[0], Verdict::Fail, "neither its socket", "xenstored");
+    check(about(&findings, "platform")[0], Verdict::Ok, "unknown version, a guest", "");
+    check(about(&findings, "xenstore")[0], Verdict::Fail, "its socket and", "xenstored");
     let dom0 = tree.with("proc/xen/capabilities", "control_d");
     let findings = on_xen(&dom0.roots());
-    check(
-        about(&findings, "/dev/xen/gntdev")[0],
-        Verdict::Fail,
-        "not there",
-        "modprobe xen-gntdev",
-    );
-    check(about(&findings, "backend")[0], Verdict::Warn, "none runs", "systemctl start");
+    check(about(&findings, "/dev/xen/gntdev")[0], Verdict::Fail, "missing", "modprobe xen-gntdev");
+    check(about(&findings, "backend")[0], Verdict::Warn, "not running", "systemctl start");
     // Without the store nobody can say what is left over.
     assert!(about(&findings, "leftovers").is_empty());
 }
@@ -75,7 +75,7 @@ fn what_a_kernel_offers_to_a_sandbox() {
     let off = judge(Offer { landlock: Landlock::Off, ..all });
     check(&off, Verdict::Warn, "switched off: the control thread may open", "lsm=");
     let missing = judge(Offer { landlock: Landlock::Missing, ..all });
-    check(&missing, Verdict::Warn, "no landlock", "5.13");
+    check(&missing, Verdict::Warn, "lacks landlock", "5.13");
     let none = judge(Offer { seccomp: false, ..all });
     check(&none, Verdict::Warn, "workers may open files", "CONFIG_SECCOMP_FILTER");
 
@@ -92,18 +92,18 @@ fn devices_that_the_part_needs() {
     let all = Process { xenbus: Ready, ..process() };
     for role in [Role::Dom0, Role::Driver, Role::Guest] {
         for finding in devices::judge(&all, role) {
-            check(&finding, Verdict::Ok, "may be read and written", "");
+            check(&finding, Verdict::Ok, "readable and writable", "");
         }
     }
     let none = Process { gntdev: Missing, gntalloc: Missing, evtchn: Denied, ..process() };
     let found = devices::judge(&none, Role::Dom0);
-    check(&line(&found, "gntdev"), Verdict::Fail, "not there", "modprobe xen-gntdev");
+    check(&line(&found, "gntdev"), Verdict::Fail, "missing", "modprobe xen-gntdev");
     check(&line(&found, "gntalloc"), Verdict::Warn, "only a frontend", "modprobe xen-gntalloc");
-    check(&line(&found, "evtchn"), Verdict::Fail, "may not read", "run as root");
-    check(&line(&found, "xenbus"), Verdict::Fail, "where there is no socket", "dmesg");
+    check(&line(&found, "evtchn"), Verdict::Fail, "cannot read", "run it as root");
+    check(&line(&found, "xenbus"), Verdict::Fail, "if there is no socket", "dmesg");
     let guest = devices::judge(&none, Role::Guest);
     check(&line(&guest, "gntdev"), Verdict::Warn, "only a backend", "modprobe");
-    check(&line(&guest, "gntalloc"), Verdict::Fail, "not there", "modprobe");
+    check(&line(&guest, "gntalloc"), Verdict::Fail, "missing", "modprobe");
     let socket = devices::judge(&Process { store_socket: true, ..none }, Role::Dom0);
     check(&line(&socket, "xenbus"), Verdict::Warn, "without the socket", "dmesg");
 }
@@ -112,9 +112,9 @@ fn devices_that_the_part_needs() {
 fn taps() {
     let judge =
         |tun, net_admin, needed| devices::tun(&Process { tun, net_admin, ..process() }, needed);
-    check(&judge(DeviceState::Ready, true, true), Verdict::Ok, "can be made", "");
-    check(&judge(DeviceState::Missing, true, true), Verdict::Fail, "not there", "modprobe tun");
-    check(&judge(DeviceState::Denied, true, false), Verdict::Warn, "ports other than", "root");
+    check(&judge(DeviceState::Ready, true, true), Verdict::Ok, "usable", "");
+    check(&judge(DeviceState::Missing, true, true), Verdict::Fail, "missing", "modprobe tun");
+    check(&judge(DeviceState::Denied, true, false), Verdict::Warn, "only tap ports", "root");
     check(&judge(DeviceState::Ready, false, true), Verdict::Fail, "CAP_NET_ADMIN", "setcap");
     let status = Tree::new().with("proc/self/status", "CapEff:\t0000000000001000\n");
     let process = Process::gather(&status.roots());
@@ -129,7 +129,12 @@ fn module(tree: &Tree) -> Finding {
 #[test]
 fn the_kernels_backend_is_kept_away() {
     let tree = Tree::dom0();
-    check(&module(&tree), Verdict::Ok, "kept away by /usr/lib/modprobe.d/grantway.conf", "");
+    check(
+        &module(&tree),
+        Verdict::Ok,
+        "/usr/lib/modprobe.d/grantway.conf keeps it from loading",
+        "",
+    );
     for line in ["install xen-netback /bin/false", "install xen_netback /usr/bin/true"] {
         let tree = Tree::new().with("etc/modprobe.d/x.conf", line);
         check(&module(&tree), Verdict::Ok, "/etc/modprobe.d/x.conf", "");
@@ -150,18 +155,18 @@ fn the_kernels_backend_would_come() {
         .with("etc/modprobe.d/grantway.conf", "# blacklist xen-netback\nblacklist xen-blkback\n")
         .with("etc/modprobe.d/x.conf.off", "blacklist xen-netback\n")
         .with("etc/modprobe.d/y.conf", "install xen-netback /sbin/modprobe --ignore-install x\n");
-    check(&module(&tree), Verdict::Fail, "udev loads it", "> /etc/modprobe.d/grantway.conf");
+    check(&module(&tree), Verdict::Fail, "udev will load it", "> /etc/modprobe.d/grantway.conf");
     let tree = tree.without("run/udev/control");
-    check(&module(&tree), Verdict::Warn, "anybody may", "install xen-netback /bin/false");
+    check(&module(&tree), Verdict::Warn, "any program can", "install xen-netback /bin/false");
 }
 
 #[test]
 fn the_kernels_backend_is_there() {
     let loaded = "xen_netback 61440 0 - Live 0x0000000000000000\n";
     let tree = Tree::dom0().with("proc/modules", loaded);
-    check(&module(&tree), Verdict::Fail, "though forbidden", "modprobe -r xen-netback");
+    check(&module(&tree), Verdict::Fail, "although a file forbids", "modprobe -r xen-netback");
     let tree = tree.without("usr/lib/modprobe.d/grantway.conf");
-    check(&module(&tree), Verdict::Fail, "claims every vif", "modprobe.d/grantway.conf");
+    check(&module(&tree), Verdict::Fail, "takes every vif", "modprobe.d/grantway.conf");
     let tree = Tree::dom0().with("sys/module/xen_netback/initstate", "live");
     check(&module(&tree), Verdict::Fail, "loaded", "modprobe -r");
     let builtin = Tree::dom0().with("sys/module/xen_netback/parameters/max_queues", "4");
@@ -198,12 +203,17 @@ fn limits_with_room() {
         .program("xl", "[ $1 = info ] && echo 'xen_version : 4.17' && echo 'xen_commandline        : placeholder gnttab_max_frames=32 x'");
     let found = judged(&tree, Role::Dom0, 2);
     let one = |subject| about(&found, subject)[0];
-    check(one("xen-gntalloc limit"), Verdict::Ok, "1024 pages: 3 workers with an arena of 340", "");
+    check(
+        one("xen-gntalloc limit"),
+        Verdict::Ok,
+        "1024 pages: enough for 3 workers with an arena of 340",
+        "",
+    );
     check(one("grant table"), Verdict::Ok, "32 frames (Xen's command line): 16384 grants", "");
-    let words = "1024 frames (Xen's default): 262144 handles, two a page on PV, so 131072 mapped \
+    let words = "1024 frames (Xen's default): 262144 handles, two per page on PV: 131072 mapped \
                  pages, 247 queues with all pages mapped; 2 queues attached";
     check(one("maptrack"), Verdict::Ok, words, "");
-    check(one("vm.max_map_count"), Verdict::Ok, "65530: 3024 queues of 16 areas", "");
+    check(one("vm.max_map_count"), Verdict::Ok, "65530: enough for 3024 queues of 16 areas", "");
     // The running Xen is believed more than its command line.
     let tree = tree.with("sys/hypervisor/guest_type", "PVH").program(
         "xenhypfs",
@@ -249,7 +259,7 @@ fn limits_that_nobody_tells() {
     check(about(&found, "grant table")[0], Verdict::Warn, "gnttab_max_frames is unknown", remedy);
     check(about(&found, "maptrack")[0], Verdict::Warn, "is unknown", remedy);
     let driver = judged(Role::Driver);
-    check(about(&driver, "maptrack")[0], Verdict::Ok, "max_maptrack_frames of this domain", "");
+    check(about(&driver, "maptrack")[0], Verdict::Ok, "dom0 sets max_maptrack_frames", "");
 }
 
 #[test]
@@ -258,13 +268,13 @@ fn what_the_embedded_host_needs() {
         embedded::ptrace(&Process { ptrace_scope: scope, sys_ptrace, ..process() })
     };
     check(&ptrace(None, false), Verdict::Ok, "no Yama", "");
-    check(&ptrace(Some(1), false), Verdict::Ok, "1: processes may copy", "");
+    check(&ptrace(Some(1), false), Verdict::Ok, "1: processes can copy", "");
     check(&ptrace(Some(2), true), Verdict::Ok, "CAP_SYS_PTRACE", "");
     let remedy = "sysctl -w kernel.yama.ptrace_scope=1";
-    check(&ptrace(Some(2), false), Verdict::Fail, "no process may copy", remedy);
-    check(&ptrace(Some(3), true), Verdict::Fail, "until a reboot", "reboot");
+    check(&ptrace(Some(2), false), Verdict::Fail, "no process can copy", remedy);
+    check(&ptrace(Some(3), true), Verdict::Fail, "until the next reboot", "reboot");
     let memfd = |memfd| embedded::memfd(&Process { memfd, ..process() });
-    check(&memfd(None), Verdict::Ok, "can be had", "");
+    check(&memfd(None), Verdict::Ok, "is available", "");
     check(&memfd(Some("EMFILE".into())), Verdict::Fail, "EMFILE", "ulimit -n");
 }
 
