@@ -207,16 +207,27 @@ fn a_file_of_rules_is_checked() {
         check("[firewall]\ndefault = \"drop\"\n[[rule]]\naction = \"accept\"\nto-ports = 22\n");
     let said = String::from_utf8_lossy(&good.stdout).into_owned();
     assert!(
-        good.status.success() && said.contains("in order") && said.contains("1 rule,"),
+        good.status.success() && said.contains("valid: 0 vifs") && said.contains("1 rule,"),
         "{said}"
     );
     let bad = check("[[rule]]\naction = \"accept\"\nto-port = 22\n");
     assert_eq!(bad.status.code(), Some(1), "{}", words(&bad));
-    let said = String::from_utf8_lossy(&bad.stderr).into_owned();
-    assert_eq!(said.lines().count(), 1, "{said}");
-    for part in ["rules.toml", "line 3, column 1", "\"to-port\"", "to-ports", "correct or remove"] {
+    let said = String::from_utf8_lossy(&bad.stdout).into_owned();
+    assert!(bad.stderr.is_empty(), "{}", words(&bad));
+    for part in [
+        "rules.toml: line 3, column 1",
+        "\"to-port\"",
+        "did you mean \"to-ports\"?",
+        "  3 | to-port = 22",
+        "invalid: 1 fault",
+    ] {
         assert!(said.contains(part), "no {part:?} in {said}");
     }
+    let file = path.to_str().expect("a name");
+    let json = finish(grantway_with(&["rules", "check", file, "--json"]), PROMPT);
+    assert_eq!(json.status.code(), Some(1), "{}", words(&json));
+    let json: Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    assert_eq!((&json["valid"], &json["faults"][0]["line"]), (&false.into(), &3.into()));
     let missing = finish(grantway_with(&["rules", "check", "/nowhere/rules.toml"]), PROMPT);
     assert_eq!(missing.status.code(), Some(1));
     assert!(words(&missing).contains("expected a rules file"), "{}", words(&missing));

@@ -1,5 +1,6 @@
 //! A reader of files of rules.
 
+use super::faults::Faults;
 use super::names::NAMES_MAX;
 use super::section::{Place, Section};
 use super::{FilterRules, FirewallRules, Names, Rules, RulesError, VifRules};
@@ -20,6 +21,8 @@ use toml_edit::Document;
 
 /// Largest file, in bytes.
 pub const FILE_MAX: usize = 16 << 20;
+/// Most faults that [`check`] finds.
+pub const FAULTS_MAX: usize = 100;
 
 const TOP: &[&str] = &["bridge", "firewall", "vif", "rule", "filter", "flows"];
 const BRIDGE: &[&str] = &["age", "stations"];
@@ -63,6 +66,43 @@ const FILTER: &[&str] = &[
 /// # Errors
 /// The first fault in the text: what it is, where it is, and what to do about it.
 pub fn parse(text: &str, names: &mut Names, secret: Secret) -> Result<Rules, RulesError> {
+    read(text, names, secret, 1).map_err(|mut faults| faults.swap_remove(0))
+}
+
+/// Reads rules as [`parse`] does, and looks for further faults where there is one.
+///
+/// # Errors
+/// Up to [`FAULTS_MAX`] faults, in the order of the text. Text that is not TOML has one.
+pub fn check(text: &str, names: &mut Names, secret: Secret) -> Result<Rules, Vec<RulesError>> {
+    read(text, names, secret, FAULTS_MAX)
+}
+
+/// Reads rules. An error has at least one fault, and at most `most`.
+fn read(
+    text: &str,
+    names: &mut Names,
+    secret: Secret,
+    most: usize,
+) -> Result<Rules, Vec<RulesError>> {
+    let document = document(text).map_err(|fault| vec![fault])?;
+    // Each part of the file adds to the rules; a part that is missing leaves the default.
+    let faults = Faults::new(most);
+    let top = Section::new(text, (document.as_table(), None), "the file", TOP, &faults);
+    let mut rules = Rules::default();
+    if let Some(bridge) = top.section("bridge", BRIDGE, "[bridge]") {
+        rules.learning = learning(&bridge);
+    }
+    rules.flows = top.read("flows", Place::truth).unwrap_or(rules.flows);
+    for section in top.sections("vif", VIF, "[[vif]]") {
+        vif(&section, names, &mut rules);
+    }
+    firewall(&top, names, &mut rules);
+    filters(&top, names, secret, &mut rules);
+    if faults.is_empty() { Ok(rules) } else { Err(faults.into_sorted()) }
+}
+
+/// Reads text as TOML.
+fn document(text: &str) -> Result<Document<&str>, RulesError> {
     // A file that is too long is not even read as TOML.
     if text.len() > FILE_MAX {
         let found = format!("{} bytes", text.len());
@@ -75,76 +115,61 @@ pub fn parse(text: &str, names: &mut Names, secret: Secret) -> Result<Rules, Rul
             "write several addresses into a rule",
         ));
     }
-    let document = Document::parse(text).map_err(|error| {
+    Document::parse(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
         let said = error.message().lines().collect::<Vec<_>>().join(", ");
         let line = text.get(at..).and_then(|rest| rest.lines().next()).unwrap_or("").trim_end();
         let found = format!("{:?} ({said})", line.chars().take(40).collect::<String>());
-        RulesError::at(text, at, found, "TOML", "see https://toml.io for how it is written")
-    })?;
-    // Each part of the file adds to the rules; a part that is missing leaves the default.
-    let top = Section::new(text, (document.as_table(), None), "the file", TOP)?;
-    let mut rules = Rules::default();
-    if let Some(bridge) = top.section("bridge", BRIDGE, "[bridge]")? {
-        rules.learning = learning(&bridge)?;
-    }
-    if let Some(flows) = top.get("flows")? {
-        rules.flows = flows.truth()?;
-    }
-    for vif in top.sections("vif", VIF, "[[vif]]")? {
-        self::vif(&vif, names, &mut rules)?;
-    }
-    firewall(&top, names, &mut rules)?;
-    filters(&top, names, secret, &mut rules)?;
-    Ok(rules)
+        RulesError::at(text, at, found, "TOML", "see https://toml.io for the syntax")
+    })
 }
 
-fn learning(bridge: &Section<'_>) -> Result<Learning, RulesError> {
+fn learning(bridge: &Section<'_>) -> Learning {
     let mut learning = Learning::default();
-    if let Some(age) = bridge.get("age")? {
-        learning.age = age.number(1, 1_000_000)? * 1_000_000_000;
+    if let Some(age) = bridge.read("age", |place| place.number(1, 1_000_000)) {
+        learning.age = age * 1_000_000_000;
     }
-    if let Some(stations) = bridge.get("stations")? {
-        learning.stations = stations.number(1, 16_384)? as u32;
+    if let Some(stations) = bridge.read("stations", |place| place.number(1, 16_384)) {
+        learning.stations = stations as u32;
     }
-    Ok(learning)
+    learning
 }
 
-fn vif(section: &Section<'_>, names: &mut Names, rules: &mut Rules) -> Result<(), RulesError> {
-    let name = section.need("name", "the vif's name, such as \"1.0\", or \"uplink\"")?;
-    let port = port(&name, names)?;
-    if rules.vif(port).is_some_and(|known| *known != VifRules::default()) {
-        return Err(name.wrong("each vif once", "put what is said of it into one [[vif]]"));
-    }
-    let mut vif = VifRules::default();
-    for mac in places(section, "mac")? {
-        let (mac, _) = station(&mac, false)?;
-        vif.allowed.macs.push(mac);
-    }
-    vif.allowed.networks = networks(section, "addresses")?;
-    if let Some(isolated) = section.get("isolated")? {
-        vif.isolated = isolated.truth()?;
-    }
-    if let Some(stations) = section.get("stations")? {
-        vif.stations = Some(stations.number(0, 16_384)? as u32);
-    }
-    vif.rate = rate(section)?;
-    if let Some(room) = rules.vif_mut(port) {
+fn vif(section: &Section<'_>, names: &mut Names, rules: &mut Rules) {
+    let expected = "the vif's name, such as \"1.0\", or \"uplink\"";
+    let known = |port| rules.vif(port).is_some_and(|known| *known != VifRules::default());
+    let port = section.need_read("name", expected, |name| {
+        let port = port(name, names)?;
+        match known(port) {
+            true => Err(name.wrong("each vif once", "write all its settings into one [[vif]]")),
+            false => Ok(port),
+        }
+    });
+    let mut vif = VifRules { rate: rate(section), ..VifRules::default() };
+    vif.allowed.macs = section.read_all("mac", |mac| Ok(station(mac, false)?.0));
+    vif.allowed.networks = section.read_all("addresses", prefix);
+    vif.isolated = section.read("isolated", Place::truth).unwrap_or(vif.isolated);
+    let stations = section.read("stations", |place| place.number(0, 16_384));
+    vif.stations = stations.map(|stations| stations as u32);
+    if let Some(room) = port.and_then(|port| rules.vif_mut(port)) {
         *room = vif;
     }
-    Ok(())
 }
 
-fn firewall(top: &Section<'_>, names: &mut Names, rules: &mut Rules) -> Result<(), RulesError> {
-    let mut default = Action::Accept;
-    if let Some(firewall) = top.section("firewall", FIREWALL, "[firewall]")? {
-        default = action(&firewall.need("default", ACTION)?)?;
-    }
-    let sections = top.sections("rule", RULE, "[[rule]]")?;
+fn firewall(top: &Section<'_>, names: &mut Names, rules: &mut Rules) {
+    let section = top.section("firewall", FIREWALL, "[firewall]");
+    let default = section.and_then(|section| section.need_read("default", ACTION, action));
+    let sections = top.sections("rule", RULE, "[[rule]]");
     let read = |(number, section)| rule(number, section, names);
-    let found = sections.iter().enumerate().map(read).collect::<Result<Vec<Rule>, _>>()?;
-    unique(&sections, found.iter().map(|rule| rule.name.as_str()))?;
-    rules.firewall = FirewallRules::new(found, default).map_err(|error| {
+    let found: Vec<Option<Rule>> = sections.iter().enumerate().map(read).collect();
+    unique(&sections, found.iter().map(|rule| rule.as_ref().map(|rule| rule.name.as_str())));
+    // Rules are compiled only if all of them are valid.
+    if !top.faults().is_empty() {
+        return;
+    }
+    let found: Vec<Rule> = found.into_iter().flatten().collect();
+    let compiled = FirewallRules::new(found, default.unwrap_or(Action::Accept));
+    let compiled = compiled.map_err(|error| {
         let (found, expected, remedy) = match error {
             MatcherError::Rules { found } => (
                 format!("{found} rules"),
@@ -159,8 +184,10 @@ fn firewall(top: &Section<'_>, names: &mut Names, rules: &mut Rules) -> Result<(
         };
         let first = sections.first().unwrap_or(top);
         first.wrong(found, &expected, remedy)
-    })?;
-    Ok(())
+    });
+    if let Some(firewall) = top.faults().keep(compiled) {
+        rules.firewall = firewall;
+    }
 }
 
 const ACTION: &str = "\"accept\" or \"drop\"";
@@ -173,47 +200,47 @@ fn action(place: &Place<'_>) -> Result<Action, RulesError> {
     })
 }
 
-fn rule(number: usize, section: &Section<'_>, names: &mut Names) -> Result<Rule, RulesError> {
-    let state = |place: Place<'_>| {
+fn rule(number: usize, section: &Section<'_>, names: &mut Names) -> Option<Rule> {
+    let state = |place: &Place<'_>| {
         let named = |text: &str| State::ALL.into_iter().find(|state| state.as_str() == text);
         place.meaning("\"new\", \"established\", \"invalid\" or \"untracked\"", named)
     };
-    let mut vifs = Vec::new();
-    for place in places(section, "vif")? {
-        vifs.push(port(&place, names)?);
-    }
-    Ok(Rule {
-        name: name(section, "rule", number)?,
-        action: action(&section.need("action", ACTION)?)?,
-        network: section.get("network")?.map(|place| network(&place)).transpose()?,
-        protocol: section.get("protocol")?.map(|place| protocol(&place)).transpose()?,
-        sources: networks(section, "from")?,
-        targets: networks(section, "to")?,
-        source_ports: section.get("from-ports")?.map(|place| ports(&place)).transpose()?,
-        target_ports: section.get("to-ports")?.map(|place| ports(&place)).transpose()?,
-        vifs,
-        states: places(section, "state")?.into_iter().map(state).collect::<Result<_, _>>()?,
-    })
+    // All keys are read before a missing one ends it, so that all their faults are found.
+    let name = name(section, "rule", number);
+    let action = section.need_read("action", ACTION, action);
+    let rule = Rule {
+        name: name.clone().unwrap_or_default(),
+        action: action.unwrap_or(Action::Drop),
+        network: section.read("network", network),
+        protocol: section.read("protocol", protocol),
+        sources: section.read_all("from", prefix),
+        targets: section.read_all("to", prefix),
+        source_ports: section.read("from-ports", ports),
+        target_ports: section.read("to-ports", ports),
+        vifs: section.read_all("vif", |place| port(place, names)),
+        states: section.read_all("state", state),
+    };
+    (name.is_some() && action.is_some()).then_some(rule)
 }
 
-fn filters(
-    top: &Section<'_>,
-    names: &mut Names,
-    secret: Secret,
-    rules: &mut Rules,
-) -> Result<(), RulesError> {
-    let sections = top.sections("filter", FILTER, "[[filter]]")?;
+fn filters(top: &Section<'_>, names: &mut Names, secret: Secret, rules: &mut Rules) {
+    let sections = top.sections("filter", FILTER, "[[filter]]");
     let read = |(number, section)| filter(number, section, names);
-    let found = sections.iter().enumerate().map(read).collect::<Result<Vec<Filter>, _>>()?;
-    unique(&sections, found.iter().map(|filter| filter.name.as_str()))?;
+    let found: Vec<Option<Filter>> = sections.iter().enumerate().map(read).collect();
+    unique(&sections, found.iter().map(|filter| filter.as_ref().map(|one| one.name.as_str())));
+    // Filters are compiled only if all of the file is valid.
+    if !top.faults().is_empty() {
+        return;
+    }
+    let found: Vec<Filter> = found.into_iter().flatten().collect();
     let place = |name: &str| {
         let at = found.iter().position(|filter| filter.name == name);
         at.and_then(|at| sections.get(at)).unwrap_or(top)
     };
-    rules.filters = FilterRules::new(found.clone(), secret).map_err(|error| match &error {
+    let compiled = FilterRules::new(found.clone(), secret).map_err(|error| match &error {
         FilterError::Filters { found } => {
             let expected = format!("at most {}", crate::nodes::classifier::FILTERS_MAX);
-            top.wrong(format!("{found} filters"), &expected, "leave some out")
+            top.wrong(format!("{found} filters"), &expected, "remove some")
         }
         FilterError::Masks { filter } => {
             let expected = format!("at most {}", crate::nodes::classifier::MASKS_MAX);
@@ -221,131 +248,117 @@ fn filters(
             place(filter).wrong("one more set of fields".to_owned(), &expected, remedy)
         }
         FilterError::Twice { filter, first } => {
-            let found = format!("what filter {first:?} before it wants");
-            let remedy = "leave one of them out: this one would never fit";
+            let found = format!("the same key as filter {first:?} before it");
+            let remedy = "remove one of them: this one never matches";
             place(filter).wrong(found, "another key for each filter", remedy)
         }
-    })?;
-    Ok(())
+    });
+    if let Some(filters) = top.faults().keep(compiled) {
+        rules.filters = filters;
+    }
 }
 
 const TREATMENT: &str = "\"pass\", \"drop\", \"queue\", \"mirror\", \"police\" or \"redirect\"";
 
-fn filter(number: usize, section: &Section<'_>, names: &mut Names) -> Result<Filter, RulesError> {
+fn filter(number: usize, section: &Section<'_>, names: &mut Names) -> Option<Filter> {
+    let action = section.need("action", TREATMENT);
+    let word = action.and_then(|action| section.faults().keep(action.text(TREATMENT)));
     // An action may need a further key.
-    let action = section.need("action", TREATMENT)?;
-    let police = action.value.as_str() == Some("police");
-    let treatment = match action.text(TREATMENT)? {
-        "pass" => Treatment::Pass,
-        "drop" => Treatment::Drop,
-        "mirror" => Treatment::Mirror,
-        "queue" => {
-            Treatment::Queue(section.need("queue", "a queue's number")?.number(0, 15)? as u16)
+    let treatment = match word {
+        Some("pass") => Some(Treatment::Pass),
+        Some("drop") => Some(Treatment::Drop),
+        Some("mirror") => Some(Treatment::Mirror),
+        Some("queue") => section
+            .need_read("queue", "the number of a queue", |place| place.number(0, 15))
+            .map(|queue| Treatment::Queue(queue as u16)),
+        Some("police") => section
+            .need("rate", "bytes per second")
+            .and_then(|_| rate(section))
+            .map(Treatment::Police),
+        Some("redirect") => section
+            .need_read("port", "a vif's name, or \"uplink\"", |place| port(place, names))
+            .map(Treatment::Redirect),
+        Some(_) => {
+            let wrong = |action: Place<'_>| action.wrong(TREATMENT, "correct action");
+            action.into_iter().for_each(|action| section.faults().add(wrong(action)));
+            None
         }
-        "police" => match rate(section)? {
-            Some(rate) => Treatment::Police(rate),
-            None => {
-                return Err(section
-                    .need("rate", "bytes a second")
-                    .err()
-                    .unwrap_or_else(|| action.wrong("a rate", "add rate = ...")));
-            }
-        },
-        "redirect" => {
-            Treatment::Redirect(port(&section.need("port", "a vif's name, or \"uplink\"")?, names)?)
-        }
-        _ => return Err(action.wrong(TREATMENT, "correct action")),
+        None => None,
     };
     // A key of another action would be without effect, so it is refused.
-    let belong = [
-        ("queue", matches!(treatment, Treatment::Queue(_))),
-        ("rate", police),
-        ("burst", police),
-        ("port", matches!(treatment, Treatment::Redirect(_))),
-    ];
-    for (key, belongs) in belong {
-        if let (false, Some(place)) = (belongs, section.get(key)?) {
-            return Err(place.wrong(&format!("no {key} with that action"), "remove it"));
+    let belong =
+        [("queue", "queue"), ("rate", "police"), ("burst", "police"), ("port", "redirect")];
+    for (key, of) in belong.into_iter().filter(|_| treatment.is_some()) {
+        if let (true, Some(place)) = (word != Some(of), section.get(key)) {
+            let wrong = place.wrong(&format!("no {key} with that action"), "remove it");
+            section.faults().add(wrong);
         }
     }
-    let pattern = pattern(section, names)?;
-    Ok(Filter { name: name(section, "filter", number)?, pattern, treatment })
+    let pattern = pattern(section, names);
+    Some(Filter { name: name(section, "filter", number)?, pattern, treatment: treatment? })
 }
 
-fn pattern(section: &Section<'_>, names: &mut Names) -> Result<Pattern, RulesError> {
+fn pattern(section: &Section<'_>, names: &mut Names) -> Pattern {
     // Each key adds to the pattern; a key that is missing fits every frame.
     let mut pattern = Pattern::default();
-    if let Some(place) = section.get("network")? {
-        pattern = pattern.network(network(&place)?);
+    if let Some(network) = section.read("network", network) {
+        pattern = pattern.network(network);
     }
-    if let Some(place) = section.get("protocol")? {
-        pattern = pattern.protocol(protocol(&place)?);
+    if let Some(protocol) = section.read("protocol", protocol) {
+        pattern = pattern.protocol(protocol);
     }
-    if let Some(place) = section.get("from")? {
-        pattern = pattern.source(&prefix(&place)?);
+    if let Some(source) = section.read("from", prefix) {
+        pattern = pattern.source(&source);
     }
-    if let Some(place) = section.get("to")? {
-        pattern = pattern.target(&prefix(&place)?);
+    if let Some(target) = section.read("to", prefix) {
+        pattern = pattern.target(&target);
     }
-    if let Some(place) = section.get("from-port")? {
-        let (port, mask) = masked(&place, 0xffff)?;
+    if let Some((port, mask)) = section.read("from-port", |place| masked(place, 0xffff)) {
         pattern = pattern.source_port(port, mask);
     }
-    if let Some(place) = section.get("to-port")? {
-        let (port, mask) = masked(&place, 0xffff)?;
+    if let Some((port, mask)) = section.read("to-port", |place| masked(place, 0xffff)) {
         pattern = pattern.target_port(port, mask);
     }
-    if let Some(place) = section.get("tcp-flags")? {
-        let (flags, mask) = masked(&place, 0xff)?;
+    if let Some((flags, mask)) = section.read("tcp-flags", |place| masked(place, 0xff)) {
         pattern = pattern.protocol(TCP).tcp_flags(flags as u8, mask as u8);
     }
-    if let Some(place) = section.get("from-mac")? {
-        let (mac, mask) = station(&place, true)?;
+    if let Some((mac, mask)) = section.read("from-mac", |place| station(place, true)) {
         pattern = pattern.source_mac(mac, mask);
     }
-    if let Some(place) = section.get("to-mac")? {
-        let (mac, mask) = station(&place, true)?;
+    if let Some((mac, mask)) = section.read("to-mac", |place| station(place, true)) {
         pattern = pattern.target_mac(mac, mask);
     }
-    if let Some(place) = section.get("type")? {
-        pattern = pattern.ethertype(place.number(0, 0xffff)? as u16);
+    if let Some(ethertype) = section.read("type", |place| place.number(0, 0xffff)) {
+        pattern = pattern.ethertype(ethertype as u16);
     }
-    if let Some(place) = section.get("vlan")? {
-        pattern = pattern.vlan(place.number(0, 4095)? as u16);
+    if let Some(vlan) = section.read("vlan", |place| place.number(0, 4095)) {
+        pattern = pattern.vlan(vlan as u16);
     }
-    if let Some(place) = section.get("vif")? {
-        pattern = pattern.vif(port(&place, names)?);
+    if let Some(vif) = section.read("vif", |place| port(place, names)) {
+        pattern = pattern.vif(vif);
     }
-    Ok(pattern)
+    pattern
 }
 
-fn places<'a>(section: &Section<'a>, key: &'static str) -> Result<Vec<Place<'a>>, RulesError> {
-    Ok(section.get(key)?.into_iter().flat_map(Place::list).collect())
-}
-
-fn name(section: &Section<'_>, what: &str, number: usize) -> Result<String, RulesError> {
-    match section.get("name")? {
-        Some(place) => place.meaning("a name of 1 to 64 characters", |text| {
-            (1..=64).contains(&text.chars().count()).then(|| text.to_owned())
-        }),
-        None => Ok(format!("{what} {}", number + 1)),
-    }
+fn name(section: &Section<'_>, what: &str, number: usize) -> Option<String> {
+    let Some(place) = section.get("name") else { return Some(format!("{what} {}", number + 1)) };
+    let name = place.meaning("a name of 1 to 64 characters", |text| {
+        (1..=64).contains(&text.chars().count()).then(|| text.to_owned())
+    });
+    section.faults().keep(name)
 }
 
 /// Checks that each section has a name of its own. Counters go by names, and so does all that stays
 /// when rules are loaded again.
-fn unique<'n>(
-    sections: &[Section<'_>],
-    names: impl Iterator<Item = &'n str>,
-) -> Result<(), RulesError> {
+fn unique<'n>(sections: &[Section<'_>], names: impl Iterator<Item = Option<&'n str>>) {
     let mut seen = std::collections::HashSet::new();
     for (section, name) in sections.iter().zip(names) {
-        if !seen.insert(name) {
+        if let Some(name) = name.filter(|name| !seen.insert(*name)) {
             let found = format!("the name {name:?} again");
-            return Err(section.wrong(found, "a name of its own for each", "rename one of them"));
+            let wrong = section.wrong(found, "a name of its own for each", "rename one of them");
+            section.faults().add(wrong);
         }
     }
-    Ok(())
 }
 
 fn port(place: &Place<'_>, names: &mut Names) -> Result<PortId, RulesError> {
@@ -357,7 +370,7 @@ fn port(place: &Place<'_>, names: &mut Names) -> Result<PortId, RulesError> {
         (text == "uplink" || text.split_once('.').is_some_and(numbers)).then(|| text.to_owned())
     })?;
     let number = names.number(&name);
-    number.ok_or_else(|| place.wrong(&format!("at most {NAMES_MAX} vifs"), "leave some out"))
+    number.ok_or_else(|| place.wrong(&format!("at most {NAMES_MAX} vifs"), "remove some"))
 }
 
 fn network(place: &Place<'_>) -> Result<Network, RulesError> {
@@ -389,10 +402,6 @@ fn prefix(place: &Place<'_>) -> Result<Prefix, RulesError> {
     place.meaning(expected, |text| text.parse().ok())
 }
 
-fn networks(section: &Section<'_>, key: &'static str) -> Result<Vec<Prefix>, RulesError> {
-    places(section, key)?.iter().map(prefix).collect()
-}
-
 fn ports(place: &Place<'_>) -> Result<RangeInclusive<u16>, RulesError> {
     if place.value.is_integer() {
         let port = place.number(0, 65_535)? as u16;
@@ -411,7 +420,7 @@ fn masked(place: &Place<'_>, most: u16) -> Result<(u16, u16), RulesError> {
     if place.value.is_integer() {
         return Ok((place.number(0, most.into())? as u16, most));
     }
-    let expected = format!("a number up to {most}, or with a mask, such as \"80/0xfff0\"");
+    let expected = format!("a number up to {most}, with an optional mask, such as \"80/0xfff0\"");
     place.meaning(&expected, |text| {
         let number = |text: &str| {
             let number = match text.strip_prefix("0x") {
@@ -431,7 +440,7 @@ fn masked(place: &Place<'_>, most: u16) -> Result<(u16, u16), RulesError> {
 /// Returns a station's address, and the bits of it that matter.
 fn station(place: &Place<'_>, with_mask: bool) -> Result<(u64, u64), RulesError> {
     let expected = match with_mask {
-        true => "a MAC address such as \"00:16:3e:00:00:01\", perhaps with a mask behind a slash",
+        true => "a MAC address such as \"00:16:3e:00:00:01\", with an optional mask after a slash",
         false => "a MAC address such as \"00:16:3e:00:00:01\"",
     };
     place.meaning(expected, |text| {
@@ -449,17 +458,14 @@ fn station(place: &Place<'_>, with_mask: bool) -> Result<(u64, u64), RulesError>
     })
 }
 
-fn rate(section: &Section<'_>) -> Result<Option<Rate>, RulesError> {
+fn rate(section: &Section<'_>) -> Option<Rate> {
     let most = 1 << 50;
-    let rate = section.get("rate")?.map(|place| place.number(1, most)).transpose()?;
-    let burst = match section.get("burst")? {
-        Some(place) if rate.is_none() => {
-            return Err(place.wrong("a rate, too", "add rate = ..., in bytes a second"));
-        }
-        Some(place) => Some(place.number(1514, most)?),
-        None => None,
-    };
+    let rate = section.read("rate", |place| place.number(1, most));
+    let burst = section.read("burst", |place| match section.get("rate") {
+        None => Err(place.wrong("a rate, too", "add rate = ..., in bytes per second")),
+        Some(_) => place.number(1514, most),
+    });
     // The default is a tenth of a second, but at least the largest frame.
     let usual = |bytes: u64| (bytes / 10).max(65_664);
-    Ok(rate.map(|bytes| Rate { bytes, burst: burst.unwrap_or_else(|| usual(bytes)) }))
+    rate.map(|bytes| Rate { bytes, burst: burst.unwrap_or_else(|| usual(bytes)) })
 }

@@ -2,6 +2,7 @@
 
 mod buckets;
 mod error;
+mod faults;
 mod file;
 mod names;
 mod section;
@@ -9,7 +10,7 @@ mod section;
 mod tests;
 
 pub use error::RulesError;
-pub use file::parse;
+pub use file::{FAULTS_MAX, check, parse};
 pub use names::{NAMES_MAX, Names};
 
 use crate::batch::PortId;

@@ -1,11 +1,14 @@
 //! A table of a file: values by their names, and errors with their place.
 
 use super::RulesError;
+use super::faults::Faults;
 use std::ops::Range;
-use toml_edit::{Item, TableLike, Value};
+use toml_edit::{Item, Table, TableLike, Value};
 
 /// Most characters of a wrong value that an error repeats.
 const FOUND_MAX: usize = 60;
+/// Jaro similarity above which a key may be a misspelt other one. clap has the same limit.
+const SIMILAR: f64 = 0.7;
 
 /// A table of the file.
 pub(super) struct Section<'a> {
@@ -15,6 +18,7 @@ pub(super) struct Section<'a> {
     what: &'static str,
     /// Start of the table in the file, in bytes.
     at: usize,
+    faults: &'a Faults,
 }
 
 /// A value, and its place in the file.
@@ -26,46 +30,92 @@ pub(super) struct Place<'a> {
 }
 
 impl<'a> Section<'a> {
-    /// Takes a table, in which only `keys` may stand.
+    /// Takes a table, in which only `keys` may stand. Each other key is a fault.
     pub fn new(
         text: &'a str,
         (table, span): (&'a dyn TableLike, Option<Range<usize>>),
         what: &'static str,
         keys: &[&str],
-    ) -> Result<Self, RulesError> {
+        faults: &'a Faults,
+    ) -> Self {
         for (key, item) in table.iter() {
+            if faults.is_full() {
+                break;
+            }
             if keys.contains(&key) {
                 continue;
             }
             let span = table.get_key_value(key).and_then(|(key, _)| key.span());
             let at = span.or_else(|| item.span()).map_or(0, |span| span.start);
             let expected = format!("one of {}", keys.join(", "));
-            let remedy = format!("{what} has no {key:?}: correct or remove it");
-            return Err(RulesError::at(text, at, format!("{key:?}"), expected, remedy));
+            let remedy = match similar(key, keys) {
+                Some(meant) => format!("did you mean {meant:?}?"),
+                None => format!("{what} has no {key:?}: correct or remove it"),
+            };
+            faults.add(RulesError::at(text, at, format!("{key:?}"), expected, remedy));
         }
-        Ok(Self { text, table, what, at: span.map_or(0, |span| span.start) })
+        Self { text, table, what, at: span.map_or(0, |span| span.start), faults }
     }
 
-    /// Returns the value of a key.
-    pub fn get(&self, key: &'static str) -> Result<Option<Place<'a>>, RulesError> {
+    /// Returns the value of a key. A key that has no value, but a table, is a fault.
+    pub fn get(&self, key: &'static str) -> Option<Place<'a>> {
+        if self.faults.is_full() {
+            return None;
+        }
         let text = self.text;
-        match self.table.get(key) {
-            None => Ok(None),
-            Some(Item::Value(value)) => Ok(Some(Place { text, value, key })),
-            Some(item) => {
+        match self.table.get(key)? {
+            Item::Value(value) => Some(Place { text, value, key }),
+            item => {
                 let at = item.span().map_or(self.at, |span| span.start);
                 let remedy = format!("write {key} = ... into {}", self.what);
-                Err(RulesError::at(text, at, item.type_name(), "a value", remedy))
+                self.faults.add(RulesError::at(text, at, item.type_name(), "a value", remedy));
+                None
             }
         }
     }
 
-    /// Returns the value of a key that has to be there.
-    pub fn need(&self, key: &'static str, expected: &str) -> Result<Place<'a>, RulesError> {
-        self.get(key)?.ok_or_else(|| {
+    /// Returns the value of a key, as `read` understands it.
+    pub fn read<T>(
+        &self,
+        key: &'static str,
+        read: impl FnOnce(&Place<'a>) -> Result<T, RulesError>,
+    ) -> Option<T> {
+        self.get(key).and_then(|place| self.faults.keep(read(&place)))
+    }
+
+    /// Returns what `read` understands of each value of a key.
+    pub fn read_all<T>(
+        &self,
+        key: &'static str,
+        mut read: impl FnMut(&Place<'a>) -> Result<T, RulesError>,
+    ) -> Vec<T> {
+        let places = self.get(key).into_iter().flat_map(Place::list);
+        places.filter_map(|place| self.faults.keep(read(&place))).collect()
+    }
+
+    /// Returns the value of a key. A missing key is a fault.
+    pub fn need(&self, key: &'static str, expected: &str) -> Option<Place<'a>> {
+        if !self.faults.is_full() && self.table.get(key).is_none() {
             let found = format!("{} without {key:?}", self.what);
-            RulesError::at(self.text, self.at, found, expected, format!("add {key} = ..."))
-        })
+            let remedy = format!("add {key} = ...");
+            self.faults.add(RulesError::at(self.text, self.at, found, expected, remedy));
+        }
+        self.get(key)
+    }
+
+    /// Returns the value of a key, as `read` understands it. A missing key is a fault.
+    pub fn need_read<T>(
+        &self,
+        key: &'static str,
+        expected: &str,
+        read: impl FnOnce(&Place<'a>) -> Result<T, RulesError>,
+    ) -> Option<T> {
+        self.need(key, expected).and_then(|place| self.faults.keep(read(&place)))
+    }
+
+    /// Returns the faults of the file.
+    pub fn faults(&self) -> &'a Faults {
+        self.faults
     }
 
     /// Returns the sections of this name.
@@ -74,17 +124,19 @@ impl<'a> Section<'a> {
         key: &'static str,
         keys: &[&str],
         what: &'static str,
-    ) -> Result<Vec<Section<'a>>, RulesError> {
-        let Some(item) = self.table.get(key) else { return Ok(Vec::new()) };
-        match item {
-            Item::ArrayOfTables(tables) => tables
-                .iter()
-                .map(|table| Section::new(self.text, (table, table.span()), what, keys))
-                .collect(),
-            _ => {
+    ) -> Vec<Section<'a>> {
+        let section = |table: &'a Table| {
+            Section::new(self.text, (table, table.span()), what, keys, self.faults)
+        };
+        match self.table.get(key) {
+            None => Vec::new(),
+            Some(Item::ArrayOfTables(tables)) => tables.iter().map(section).collect(),
+            Some(item) => {
                 let at = item.span().map_or(0, |span| span.start);
                 let remedy = format!("begin each with a line [[{key}]]");
-                Err(RulesError::at(self.text, at, item.type_name(), format!("[[{key}]]"), remedy))
+                let expected = format!("[[{key}]]");
+                self.faults.add(RulesError::at(self.text, at, item.type_name(), expected, remedy));
+                Vec::new()
             }
         }
     }
@@ -95,14 +147,18 @@ impl<'a> Section<'a> {
         key: &'static str,
         keys: &[&str],
         what: &'static str,
-    ) -> Result<Option<Section<'a>>, RulesError> {
-        let Some(item) = self.table.get(key) else { return Ok(None) };
+    ) -> Option<Section<'a>> {
+        let item = self.table.get(key)?;
         match item.as_table_like() {
-            Some(table) => Section::new(self.text, (table, item.span()), what, keys).map(Some),
+            Some(table) => {
+                Some(Section::new(self.text, (table, item.span()), what, keys, self.faults))
+            }
             None => {
                 let at = item.span().map_or(0, |span| span.start);
                 let remedy = format!("begin it with a line [{key}]");
-                Err(RulesError::at(self.text, at, item.type_name(), format!("[{key}]"), remedy))
+                let expected = format!("[{key}]");
+                self.faults.add(RulesError::at(self.text, at, item.type_name(), expected, remedy));
+                None
             }
         }
     }
@@ -165,4 +221,11 @@ impl<'a> Place<'a> {
         let many = many.into_iter().flatten();
         one.into_iter().chain(many.map(move |value| Place { value, ..self }))
     }
+}
+
+/// Returns the key that is most similar to a wrong one, if one is similar at all.
+fn similar<'k>(wrong: &str, keys: &[&'k str]) -> Option<&'k str> {
+    let near = |key: &&'k str| (strsim::jaro(wrong, key), *key);
+    let best = keys.iter().map(near).max_by(|a, b| a.0.total_cmp(&b.0))?;
+    (best.0 > SIMILAR).then_some(best.1)
 }

@@ -105,7 +105,8 @@ fn errors_say_where_what_and_what_to_do() {
     let filter = "[[filter]]\naction = \"drop\"\n";
     for (text, line, column, parts) in [
         ("flows = 1", 1, 9, vec!["found 1", "true or false"]),
-        ("flwos = true", 1, 1, vec!["\"flwos\"", "bridge, firewall", "correct or remove"]),
+        ("flwos = true", 1, 1, vec!["\"flwos\"", "bridge, firewall", "did you mean \"flows\"?"]),
+        ("xyz = true", 1, 1, vec!["\"xyz\"", "bridge, firewall", "correct or remove"]),
         ("a = [", 1, 6, vec!["TOML"]),
         ("\n[rule]\n", 2, 1, vec!["[[rule]]", "begin each"]),
         (
@@ -123,11 +124,11 @@ fn errors_say_where_what_and_what_to_do() {
         (&format!("{rule}state = \"old\""), 3, 9, vec!["old", "established"]),
         (&format!("{rule}vif = \"vif1\""), 3, 7, vec!["vif1", "\"1.0\""]),
         (&format!("{rule}name = \"a\"\n{rule}name = \"a\""), 4, 1, vec!["\"a\" again", "rename"]),
-        (&format!("{filter}{filter}"), 3, 1, vec!["\"filter 1\"", "never fit"]),
+        (&format!("{filter}{filter}"), 3, 1, vec!["\"filter 1\"", "never matches"]),
         (&format!("{filter}queue = 1"), 3, 9, vec!["no queue", "remove"]),
         (&format!("{filter}from-port = \"80/0x0f\""), 3, 13, vec!["80/0x0f", "mask"]),
         (&format!("{filter}from-mac = \"0:1\""), 3, 12, vec!["0:1", "MAC"]),
-        ("[[filter]]\naction = \"police\"", 1, 1, vec!["without \"rate\"", "bytes a second"]),
+        ("[[filter]]\naction = \"police\"", 1, 1, vec!["without \"rate\"", "bytes per second"]),
         ("[[filter]]\naction = \"redirect\"", 1, 1, vec!["without \"port\""]),
         ("[[vif]]\nname = \"1.0\"\nburst = 2000", 3, 9, vec!["2000", "a rate"]),
         ("[[vif]]\nmac = 5", 1, 1, vec!["without \"name\""]),
@@ -151,6 +152,25 @@ fn errors_say_where_what_and_what_to_do() {
             assert!(said.contains(part), "no {part:?} in {said:?}");
         }
     }
+}
+
+#[test]
+fn a_check_finds_all_faults_in_the_order_of_the_file() {
+    let text = "[firewal]\n[[rule]]\naction = \"acept\"\nprotocol = \"tpc\"\nfrm = 1\n\
+                [[filter]]\nvlan = 5000\n[[vif]]\nname = 7\nmac = [\"x\", \"y\"]\n[bridge]\nage = 0\n";
+    let faults = check(text, &mut Names::default(), SECRET).unwrap_err();
+    let places: Vec<_> = faults.iter().map(|fault| (fault.line, fault.column)).collect();
+    let expected =
+        [(1, 2), (3, 10), (4, 12), (5, 1), (6, 1), (7, 8), (9, 8), (10, 8), (10, 13), (12, 7)];
+    assert_eq!(places, expected, "{faults:?}");
+    assert_eq!(faults[0].remedy, "did you mean \"firewall\"?");
+    assert_eq!(faults[3].remedy, "did you mean \"from\"?");
+    // A reader for whom one fault is enough gets the first that is found.
+    let first = parse(text, &mut Names::default(), SECRET).unwrap_err();
+    assert_eq!(first, faults[0]);
+    let many: String = (0..1000).map(|n| format!("x{n} = 1\n")).collect();
+    assert_eq!(check(&many, &mut Names::default(), SECRET).unwrap_err().len(), FAULTS_MAX);
+    assert!(check(WHOLE, &mut Names::default(), SECRET).is_ok());
 }
 
 #[test]
