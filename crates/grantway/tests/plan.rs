@@ -184,3 +184,14 @@ fn bad_input_is_refused_in_one_line() {
     refused(&["--vifs", "40000"], &["40000 guests", "at most 32751", "--per-guest 2"]);
     refused(&["--vifs", "2", "--per-guest", "3"], &["--per-guest 3", "expected 1 to 2"]);
 }
+
+#[test]
+fn a_check_fails_if_a_limit_is_too_small() {
+    // Vifs with staged pages need more mappings than this limit of the backend allows.
+    let few = ["plan", "--vifs", "100", "--policy", "staging", "--mapped-pages", "1"];
+    for (check, status) in [(&[][..], 0), (&["--check"], 1), (&["--check", "--json"], 1)] {
+        let output = finish(grantway_with(&[&few[..], check].concat()), PROMPT);
+        assert_eq!(output.status.code(), Some(status), "{check:?}: {}", words(&output));
+        assert!(!output.stdout.is_empty() && output.stderr.is_empty(), "{}", words(&output));
+    }
+}

@@ -31,11 +31,13 @@ Policies: copy and map need the same grants. With map the pages of transmitted
 packets are mapped while the packets are processed. With persistent and staging
 all pages stay mapped, up to --mapped-pages per vif; the rest is copied.
 
-Exit status: 0, whether the vifs fit or not; 2 if the command line is wrong.
+Exit status: 0, also if a limit is too small, unless --check is given; 2 if the
+command line is invalid.
 
 Example:
   grantway plan --vifs 200 --queues 2 --policy staging
   grantway plan --vifs 80 --driver-domain --type hvm
+  grantway plan --vifs 500 --check
   grantway plan --vifs 64 --policy persistent --json | jq '.limits[].raise'")]
 pub struct PlanArgs {
     /// Total number of vifs.
@@ -59,6 +61,9 @@ pub struct PlanArgs {
     /// Largest number of pages mapped at once per vif, as for `grantway backend`.
     #[arg(long, value_name = "N", default_value_t = 4096)]
     pub mapped_pages: u32,
+    /// Exit with status 1 if a limit is too small.
+    #[arg(long)]
+    pub check: bool,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,

@@ -95,15 +95,19 @@ impl Plan {
 ///
 /// # Errors
 ///
-/// The command line asks for something impossible.
+/// The command line asks for something impossible; or, with `--check`, a limit is too small.
 pub fn run(args: &PlanArgs) -> Result<(), CommandError> {
     let machine = Machine::gather(&Roots::system(Path::new(RUN_FOLDER)));
     let plan = Plan::of(args, &machine)?;
-    output::line(if args.json { json_of(&plan, &machine) } else { text_of(&plan, &machine) })
+    let limits = judge::limits(&plan, &machine);
+    output::line(if args.json { json_of(&plan, &limits) } else { text_of(&plan, &limits) })?;
+    match limits.iter().all(judge::Limit::fits) {
+        false if args.check => Err(CommandError::Reported),
+        _ => Ok(()),
+    }
 }
 
-fn json_of(plan: &Plan, machine: &Machine) -> String {
-    let limits = judge::limits(plan, machine);
+fn json_of(plan: &Plan, limits: &[judge::Limit]) -> String {
     let fits = limits.iter().all(judge::Limit::fits);
     let limits: Vec<_> = limits.iter().map(judge::Limit::json).collect();
     json!({
@@ -116,17 +120,16 @@ fn json_of(plan: &Plan, machine: &Machine) -> String {
     .to_string()
 }
 
-fn text_of(plan: &Plan, machine: &Machine) -> String {
+fn text_of(plan: &Plan, limits: &[judge::Limit]) -> String {
     let many = |n: u64, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
-    let limits = judge::limits(plan, machine);
     let small = limits.iter().filter(|limit| !limit.fits()).count();
     let verdict = match small {
         0 => "Everything fits.".to_owned(),
         _ => format!("{} too small.", many(small as u64, "limit")),
     };
     format!(
-        "{} with {} each, policy {}, {} per guest, backend in {} ({}). \
-         Maxima:\n\n{}\n{}\n{}\n{verdict}",
+        "{} with {} each, policy {}, {} per guest,\n\
+         backend in {} ({}). Maxima:\n\n{}\n{}\n{}\n{verdict}",
         many(plan.vifs, "vif"),
         many(plan.queues, "queue"),
         plan.policy.as_str(),
@@ -134,7 +137,7 @@ fn text_of(plan: &Plan, machine: &Machine) -> String {
         plan.place(),
         plan.kind.as_str(),
         need::table(&need::needs(plan)),
-        judge::table(&limits),
+        judge::table(limits),
         bounds::table(&bounds::bounds(plan)),
     )
 }
