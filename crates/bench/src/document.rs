@@ -39,7 +39,7 @@ impl<'a, R: Row> Document<'a, R> {
         let most = states().max_by_key(|state| states().filter(|other| other == state).count());
         Self {
             bench,
-            version: env!("CARGO_PKG_VERSION"),
+            version: grantway_command::VERSION,
             host: rows.first().map(|row| row.host().to_owned()).unwrap_or_default(),
             processors: processors().len(),
             state: most.unwrap_or(State::Changed),

@@ -12,6 +12,10 @@
 //!   the limits of these resources.
 #![forbid(unsafe_code)]
 
+/// Version of the programs, with the commit and its date if the build knows them:
+/// `0.1.0 (0123456789 2026-11-28)`.
+pub const VERSION: &str = env!("GRANTWAY_VERSION");
+
 pub mod args;
 pub mod control;
 pub mod error;

@@ -15,7 +15,7 @@ use grantway_command::program::CommandLine;
 
 /// The Xen paravirtual network path in user space.
 #[derive(Debug, Parser)]
-#[command(name = "grantway", version, arg_required_else_help = true)]
+#[command(name = "grantway", version = grantway_command::VERSION, arg_required_else_help = true)]
 #[command(after_help = "\
 Example, from nothing to frames that cross, in three terminals:
   grantway host --dir /tmp/gw

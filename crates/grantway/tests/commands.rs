@@ -156,6 +156,9 @@ fn a_wrong_command_line_ends_with_2() {
     for args in [&[][..], &["nothing"], &["host"], &["attach", "--host", "x", "--domain", "0"]] {
         assert_eq!(run(args).status.code(), Some(2), "{args:?}");
     }
+    let version = done(&["--version"]);
+    let package = concat!("grantway ", env!("CARGO_PKG_VERSION"));
+    assert!(version.starts_with(package), "{version}");
     let help = done(&["attach", "--help"]);
     assert!(help.contains("Example:"), "{help}");
     let output = grantway(&["list", "--host", "x"]).env("RUST_LOG", "a=b=c").output().unwrap();

@@ -120,7 +120,7 @@ pub fn run(args: &PacketsArgs, end: End) -> Result<(), CommandError> {
     let row = half.row(&before, &after);
     let host = after["host"].as_str().unwrap_or_default();
     if args.output.json {
-        let (version, processors) = (env!("CARGO_PKG_VERSION"), processors().len());
+        let (version, processors) = (grantway_command::VERSION, processors().len());
         let document = json!({
             "bench": "packets", "version": version, "host": host, "processors": processors,
             "rows": [row],

@@ -340,7 +340,7 @@ pub fn run(file: &Path, papers: &[&'static Paper], json: bool) -> Result<(), Com
     }
     let whole = Whole {
         bench: "papers",
-        version: env!("CARGO_PKG_VERSION"),
+        version: grantway_command::VERSION,
         host: "xen",
         clock: &lab.clock,
         papers,

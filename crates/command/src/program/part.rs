@@ -21,10 +21,10 @@ pub trait Commands: Subcommand {
 
 /// Some commands of Grantway, which `grantway` runs.
 #[derive(Debug, Parser)]
-#[command(name = "grantway", version, arg_required_else_help = true)]
+#[command(name = "grantway", version = crate::VERSION, arg_required_else_help = true)]
 #[command(bin_name = "grantway")]
 pub struct Part<C: Commands> {
-    /// Log more: once for debug, twice for trace. RUST_LOG wins.
+    /// Log more: -v for debug, -vv for trace. RUST_LOG overrides this.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
     /// The command.

@@ -122,7 +122,7 @@ pub fn of_this_run() -> Vec<(String, String)> {
     // Keeps 2026-01-31T12:00, without the rest.
     let minute = now.get(..16).unwrap_or(&now).replace('T', " ");
     [
-        ("version", format!("grantway {}", env!("CARGO_PKG_VERSION"))),
+        ("version", format!("grantway {}", crate::VERSION)),
         ("command line", format!("grantway {}", words.join(" "))),
         ("date", format!("{minute} UTC")),
     ]
