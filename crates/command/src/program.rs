@@ -23,6 +23,12 @@ pub trait CommandLine: Parser {
     /// Returns the command that was asked for, for messages.
     fn name(&self) -> &'static str;
 
+    /// Returns the definition of the command line.
+    #[must_use]
+    fn definition() -> clap::Command {
+        Self::command()
+    }
+
     /// Runs the command.
     ///
     /// # Errors
@@ -34,9 +40,12 @@ pub trait CommandLine: Parser {
 /// Runs a program from its command line to its exit status.
 #[must_use]
 pub fn main<C: CommandLine>() -> ExitCode {
-    let line = match C::try_parse() {
+    let mut definition = C::definition();
+    let read = definition.try_get_matches_from_mut(std::env::args_os());
+    let line = read.and_then(|found| C::from_arg_matches(&found));
+    let line = match line {
         Ok(line) => line,
-        Err(refused) => return refuse(&refused),
+        Err(refused) => return refuse(&refused.format(&mut definition)),
     };
     panics::end_the_process();
     match log::start(line.verbose()).and_then(|()| line.run()) {

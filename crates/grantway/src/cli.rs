@@ -6,8 +6,8 @@ use crate::args::{
 };
 use crate::programs::{self, ProgramArgs};
 use crate::{
-    attach, backend, ctl, doctor, flows, frontend, generate, host, list, nodes, plan, report,
-    rules, top, uevent,
+    attach, backend, ctl, doctor, flows, frontend, generate, host, list, nodes, overview, plan,
+    report, rules, top, uevent,
 };
 use clap::{CommandFactory, Parser, Subcommand};
 use grantway_command::error::CommandError;
@@ -15,14 +15,16 @@ use grantway_command::program::CommandLine;
 
 /// The Xen paravirtual network path in user space.
 #[derive(Debug, Parser)]
-#[command(name = "grantway", version = grantway_command::VERSION, arg_required_else_help = true)]
+#[command(name = "grantway", version = grantway_command::VERSION)]
+#[command(arg_required_else_help = true, before_help = overview::EXAMPLES)]
 #[command(after_help = "\
-Example, from nothing to frames that cross, in three terminals:
+Without Xen, in three terminals:
   grantway host --dir /tmp/gw
-  grantway attach --host /tmp/gw --domain 1 '' && grantway backend --host /tmp/gw --port check
-  grantway frontend --host /tmp/gw --domain 1 --devid 0 --port generator:size=64
+  grantway attach --host /tmp/gw --domain 1 && grantway backend --host /tmp/gw --port check
+  grantway frontend --host /tmp/gw --domain 1 --port generator:size=64
 
-Exit status: 0 done, 1 it could not be done, 2 the command line is wrong.")]
+`grantway COMMAND --help` describes a command.
+Exit status: 0 success, 1 failure, 2 invalid command line.")]
 pub struct Cli {
     /// Log more: -v for debug, -vv for trace. RUST_LOG overrides this.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
@@ -104,6 +106,10 @@ impl CommandLine for Cli {
             Command::Generate(_) => "generate",
             Command::UeventHelper => uevent::COMMAND,
         }
+    }
+
+    fn definition() -> clap::Command {
+        overview::grouped(Self::command())
     }
 
     fn run(&self) -> Result<(), CommandError> {

@@ -4,6 +4,7 @@
 //! - [`cli`]: the command line; [`args`]: arguments of its commands; [`programs`]: the commands that
 //!   run in programs of their own: `bench`, `demo` and `iperf`. What all commands share is in
 //!   [`grantway_command`].
+//! - [`overview`]: the help of the command line as a whole.
 //! - [`generate`]: man pages and completions, made from the command line.
 //! - [`host`], [`attach`] (and detach), [`list`]: the part of a toolstack, over
 //!   [`grantway_command::toolstack`].
@@ -37,6 +38,7 @@ mod list;
 mod metrics;
 mod nodes;
 mod notify;
+mod overview;
 mod plan;
 mod port_report;
 mod programs;

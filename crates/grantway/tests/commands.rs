@@ -159,6 +159,7 @@ fn a_wrong_command_line_ends_with_2() {
     let version = done(&["--version"]);
     let package = concat!("grantway ", env!("CARGO_PKG_VERSION"));
     assert!(version.starts_with(package), "{version}");
+    assert!(done(&["--help"]).contains("\nRun:\n  backend "));
     let help = done(&["attach", "--help"]);
     assert!(help.contains("Example:"), "{help}");
     let output = grantway(&["list", "--host", "x"]).env("RUST_LOG", "a=b=c").output().unwrap();

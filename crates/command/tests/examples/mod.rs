@@ -19,7 +19,8 @@ pub fn every_command_teaches<C: Parser>(elsewhere: &[&str]) {
 /// Checks that every example is a command line that the program takes.
 pub fn every_example_is_a_command_line<C: Parser>() {
     fn check<C: Parser>(command: &Command) {
-        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let texts = [command.get_before_help(), command.get_after_help()];
+        let help = texts.into_iter().flatten().map(|text| format!("{text}\n")).collect::<String>();
         let lines = help.lines().filter_map(|line| line.strip_prefix("  grantway "));
         for part in lines.flat_map(|line| line.split(['|', '&'])) {
             let words = part.split_whitespace().map(|word| word.trim_matches('\''));
