@@ -1,5 +1,6 @@
 //! The end of a command that fails.
 
+use crate::log;
 use crate::program::error::ProgramError;
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -43,7 +44,7 @@ impl CommandError {
     #[must_use]
     pub fn end(&self, command: &str) -> ExitCode {
         if !matches!(self, Self::Reported) {
-            eprintln!("{}", self.line(command));
+            eprintln!("{}{}", log::error_prefix(), self.line(command));
         }
         self.exit_code()
     }

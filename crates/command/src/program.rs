@@ -8,6 +8,7 @@ pub use part::{Commands, Part};
 
 use crate::args::refuse;
 use crate::error::CommandError;
+use crate::log::LogFormat;
 use crate::{log, panics};
 use clap::Parser;
 use std::ffi::{OsStr, OsString};
@@ -19,6 +20,9 @@ use std::process::{Command, ExitCode};
 pub trait CommandLine: Parser {
     /// Returns the number of times that `-v` was given.
     fn verbose(&self) -> u8;
+
+    /// Returns the format of the log.
+    fn log_format(&self) -> LogFormat;
 
     /// Returns the command that was asked for, for messages.
     fn name(&self) -> &'static str;
@@ -48,7 +52,7 @@ pub fn main<C: CommandLine>() -> ExitCode {
         Err(refused) => return refuse(&refused.format(&mut definition)),
     };
     panics::end_the_process();
-    match log::start(line.verbose()).and_then(|()| line.run()) {
+    match log::start(line.verbose(), line.log_format()).and_then(|()| line.run()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => error.end(line.name()),
     }

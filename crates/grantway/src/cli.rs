@@ -11,6 +11,7 @@ use crate::{
 };
 use clap::{CommandFactory, Parser, Subcommand};
 use grantway_command::error::CommandError;
+use grantway_command::log::LogFormat;
 use grantway_command::program::CommandLine;
 
 /// The Xen paravirtual network path in user space.
@@ -27,8 +28,18 @@ Without Xen, in three terminals:
 Exit status: 0 success, 1 failure, 2 invalid command line.")]
 pub struct Cli {
     /// Log more: -v for debug, -vv for trace. RUST_LOG overrides this.
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, display_order = 900)]
     pub verbose: u8,
+    /// Format of the log on standard error.
+    #[arg(
+        long,
+        value_enum,
+        global = true,
+        value_name = "FORMAT",
+        default_value_t,
+        display_order = 901
+    )]
+    pub log_format: LogFormat,
     /// Command to run.
     #[command(subcommand)]
     pub command: Command,
@@ -82,6 +93,10 @@ pub enum Command {
 impl CommandLine for Cli {
     fn verbose(&self) -> u8 {
         self.verbose
+    }
+
+    fn log_format(&self) -> LogFormat {
+        self.log_format
     }
 
     fn name(&self) -> &'static str {

@@ -3,6 +3,7 @@
 
 use super::CommandLine;
 use crate::error::CommandError;
+use crate::log::LogFormat;
 use crate::outline::Outline;
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -25,8 +26,18 @@ pub trait Commands: Subcommand {
 #[command(bin_name = "grantway")]
 pub struct Part<C: Commands> {
     /// Log more: -v for debug, -vv for trace. RUST_LOG overrides this.
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, display_order = 900)]
     verbose: u8,
+    /// Format of the log on standard error.
+    #[arg(
+        long,
+        value_enum,
+        global = true,
+        value_name = "FORMAT",
+        default_value_t,
+        display_order = 901
+    )]
+    log_format: LogFormat,
     /// The command.
     #[command(subcommand)]
     command: Command<C>,
@@ -44,6 +55,10 @@ enum Command<C: Commands> {
 impl<C: Commands> CommandLine for Part<C> {
     fn verbose(&self) -> u8 {
         self.verbose
+    }
+
+    fn log_format(&self) -> LogFormat {
+        self.log_format
     }
 
     fn name(&self) -> &'static str {
