@@ -164,15 +164,36 @@ pub fn refuse(error: &clap::Error) -> ExitCode {
     let lines = text.lines().map(str::trim);
     let told =
         lines.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
-    let told: Vec<&str> = told.filter(|line| !line.is_empty()).collect();
-    let told = told.join(" ");
+    let told = joined(told.filter(|line| !line.is_empty()));
     eprintln!("grantway: {}; see --help", told.strip_prefix("error: ").unwrap_or(&told));
     ExitCode::from(2)
+}
+
+/// Joins lines to one. A line that ends with a colon goes on in the next.
+fn joined<'l>(lines: impl Iterator<Item = &'l str>) -> String {
+    lines.fold(String::new(), |all, line| {
+        let between = if all.is_empty() {
+            ""
+        } else if all.ends_with(':') {
+            " "
+        } else {
+            "; "
+        };
+        all + between + line
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refusal_is_one_line_with_its_parts_apart() {
+        let lines = ["unrecognized subcommand 'atach'", "tip: try:", "attach", "detach"];
+        let line = "unrecognized subcommand 'atach'; tip: try: attach; detach";
+        assert_eq!(joined(lines.into_iter()), line);
+        assert_eq!(joined(std::iter::empty()), "");
+    }
 
     #[test]
     fn seconds_have_bounds() {
