@@ -22,7 +22,7 @@ Example:
   XENSTORED_PATH=/tmp/gw/xenstored/socket xenstore-ls -f")]
 pub struct HostArgs {
     /// Directory of the host's sockets. It is created if it does not exist.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, visible_alias = "host", value_name = "DIR")]
     pub dir: PathBuf,
     /// Event channels per domain.
     #[arg(long, value_enum, default_value_t = PortsArg::TwoLevel)]
