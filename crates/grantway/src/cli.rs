@@ -48,7 +48,7 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run an embedded host: domains, grants, event channels and a xenstore.
+    /// Run an embedded host: domains, grants, event channels, xenstore.
     Host(HostArgs),
     /// Add a vif to a domain, in the syntax of xl.
     Attach(AttachArgs),
@@ -80,8 +80,10 @@ pub enum Command {
     Rules(crate::rules::RulesArgs),
     /// Show packets and time per node of a running backend.
     Graph(crate::nodes::GraphArgs),
-    /// Show the TCP flows of a capture or a backend, and why they stalled.
+    /// Show TCP flows of a capture or a backend, and why they stalled.
     Flows(crate::flows::FlowsArgs),
+    /// Print completions for a shell.
+    Completions(generate::CompletionsArgs),
     /// Write man pages and shell completions.
     #[command(hide = true)]
     Generate(crate::generate::GenerateArgs),
@@ -118,6 +120,7 @@ impl CommandLine for Cli {
             Command::Rules(_) => "rules",
             Command::Graph(_) => "graph",
             Command::Flows(_) => "flows",
+            Command::Completions(_) => "completions",
             Command::Generate(_) => "generate",
             Command::UeventHelper => uevent::COMMAND,
         }
@@ -145,6 +148,7 @@ impl CommandLine for Cli {
             Command::Rules(args) => rules::run(args),
             Command::Graph(args) => nodes::run(args),
             Command::Flows(args) => flows::run(args),
+            Command::Completions(args) => generate::completions(args, Self::command()),
             Command::Generate(args) => generate::run(args, Self::command()),
             Command::UeventHelper => uevent::run(),
         }

@@ -5,6 +5,7 @@ use crate::programs::with_programs;
 use clap::{Args, Command};
 use clap_complete::Shell;
 use grantway_command::error::CommandError;
+use grantway_command::output;
 use std::path::{Path, PathBuf};
 
 /// `grantway generate`.
@@ -18,6 +19,32 @@ pub struct GenerateArgs {
     /// Output directory. It is created if it does not exist.
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
+}
+
+/// `grantway completions`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The packages install these files. Without a package, write the output to the
+directory in which your shell looks for completions.
+
+Example:
+  grantway completions bash")]
+pub struct CompletionsArgs {
+    /// Shell.
+    #[arg(value_enum, value_name = "SHELL")]
+    pub shell: Shell,
+}
+
+/// Prints the completions of the command line `cli` for a shell.
+///
+/// # Errors
+///
+/// A program is missing that has a part of the commands, or standard output cannot be written.
+pub fn completions(args: &CompletionsArgs, cli: Command) -> Result<(), CommandError> {
+    let mut text = Vec::new();
+    let mut cli = with_programs(cli)?.disable_help_subcommand(true);
+    clap_complete::generate(args.shell, &mut cli, "grantway", &mut text);
+    output::line(String::from_utf8_lossy(&text).trim_end())
 }
 
 /// Writes the pages and completions of the command line `cli`.
@@ -37,10 +64,10 @@ fn write(dir: &Path, cli: Command) -> std::io::Result<()> {
     }
     // `help` would add a second page for each command.
     let command = cli.disable_help_subcommand(true);
-    clap_mangen::generate_to(command.clone(), &pages)?;
     for shell in [Shell::Bash, Shell::Fish, Shell::Zsh] {
         clap_complete::generate_to(shell, &mut command.clone(), "grantway", &completions)?;
     }
+    clap_mangen::generate_to(command, &pages)?;
     Ok(())
 }
 

@@ -4,11 +4,12 @@ use clap::Command;
 use std::fmt::Write;
 
 /// The groups, and the commands of each in the order in which they are shown.
-const GROUPS: [(&str, &[&str]); 4] = [
+const GROUPS: [(&str, &[&str]); 5] = [
     ("Run", &["backend", "frontend", "host"]),
     ("Look", &["top", "list", "report", "flows", "doctor", "plan", "graph"]),
     ("Configure", &["attach", "detach", "rules", "ctl"]),
     ("Try", &["demo", "bench", "iperf"]),
+    ("Shell", &["completions"]),
 ];
 
 /// Examples, above the groups.

@@ -211,6 +211,7 @@ fn the_manual_has_what_other_programs_run() {
         let text = page(name).replace("\\-", "-").to_lowercase();
         assert!(text.contains(&words.to_lowercase()), "no {words:?} in {text}");
     }
+    assert!(done(&["completions", "zsh"]).starts_with("#compdef grantway"));
     assert!(!folder.path().join("man1/grantway-outline.1").exists());
     for shell in ["grantway.bash", "grantway.fish", "_grantway"] {
         let path = folder.path().join("completions").join(shell);
