@@ -2,10 +2,12 @@
 //! defined. `make install` puts them where they belong.
 
 use crate::programs::with_programs;
+use clap::builder::{Resettable, StyledStr};
 use clap::{Args, Command};
 use clap_complete::Shell;
 use grantway_command::error::CommandError;
 use grantway_command::output;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// `grantway generate`.
@@ -63,12 +65,68 @@ fn write(dir: &Path, cli: Command) -> std::io::Result<()> {
         std::fs::create_dir_all(folder)?;
     }
     // `help` would add a second page for each command.
-    let command = cli.disable_help_subcommand(true);
+    let mut command = cli.disable_help_subcommand(true);
     for shell in [Shell::Bash, Shell::Fish, Shell::Zsh] {
         clap_complete::generate_to(shell, &mut command.clone(), "grantway", &completions)?;
     }
-    clap_mangen::generate_to(command, &pages)?;
-    Ok(())
+    command.build();
+    manual(&command, &pages)
+}
+
+/// Writes the page of a command, and those of its subcommands.
+fn manual(command: &Command, folder: &Path) -> std::io::Result<()> {
+    for one in command.get_subcommands().filter(|one| !one.is_hide_set()) {
+        manual(one, folder)?;
+    }
+    // clap_mangen fills the lines of these texts, and leaves an option that `-h` hides without help.
+    let texts = [command.get_before_help(), command.get_after_help()];
+    let sections = sections(texts.into_iter().flatten().map(ToString::to_string));
+    let page = clap_mangen::Man::new(
+        command
+            .clone()
+            .before_help(Resettable::<StyledStr>::Reset)
+            .after_help(Resettable::<StyledStr>::Reset)
+            .mut_args(|arg| arg.hide_short_help(false)),
+    );
+    let mut text = Vec::new();
+    page.render(&mut text)?;
+    for (heading, lines) in sections.iter().filter(|(_, lines)| !lines.is_empty()) {
+        write!(text, ".SH {heading:?}\n.nf\n{}.fi\n", roff(lines))?;
+    }
+    std::fs::write(folder.join(page.get_filename()), text)
+}
+
+/// Divides the texts of a help into sections of a page.
+fn sections(texts: impl Iterator<Item = String>) -> [(&'static str, String); 3] {
+    let [mut notes, mut status, mut examples] = [const { String::new() }; 3];
+    for text in texts {
+        for paragraph in text.split("\n\n") {
+            let (section, lines) = match paragraph.split_once('\n') {
+                Some((heading, lines)) if heading.starts_with("Example") => (&mut examples, lines),
+                _ => match paragraph.strip_prefix("Exit status: ") {
+                    Some(lines) => (&mut status, lines),
+                    None => (&mut notes, paragraph),
+                },
+            };
+            if !section.is_empty() {
+                section.push('\n');
+            }
+            *section += lines.trim_end();
+            section.push('\n');
+        }
+    }
+    [("NOTES", notes), ("EXIT STATUS", status), ("EXAMPLES", examples)]
+}
+
+/// Returns lines as roff that shows them as they are: no control lines, and hyphens that can be
+/// copied into a shell.
+fn roff(lines: &str) -> String {
+    let escaped = |line: &str| {
+        let line = line.replace('\\', "\\e").replace('-', "\\-");
+        let guard = if line.starts_with(['.', '\'']) { "\\&" } else { "" };
+        format!("{guard}{}\n", line.replace('\'', "\\(aq").replace('`', "\\(ga"))
+    };
+    lines.lines().map(escaped).collect()
 }
 
 #[cfg(test)]
@@ -96,6 +154,30 @@ mod tests {
         for part in [".TH grantway-backend 1", "metrics", "SIGTERM ends it and leaves the vifs"] {
             assert!(page.contains(part), "no {part:?} in {page}");
         }
+    }
+
+    #[test]
+    fn examples_of_a_page_can_be_copied_and_each_option_has_a_description() {
+        let folder = generated();
+        let text = |name: &str| {
+            std::fs::read_to_string(folder.path().join(format!("man1/{name}.1"))).unwrap()
+        };
+        let rules = text("grantway-rules-check");
+        let lines = "\n  [firewall]\n  default = \"drop\"                # if no rule matches\n";
+        assert!(rules.contains(lines), "{rules}");
+        let example = ".SH \"EXAMPLES\"\n.nf\n  grantway rules check rules.toml\n";
+        assert!(rules.contains(example), "{rules}");
+        assert!(rules.contains(".SH \"EXIT STATUS\"\n.nf\n0 if the file is valid"), "{rules}");
+        let backend = text("grantway-backend");
+        let (_, options) = backend.split_once(".SH OPTIONS").unwrap();
+        let (_, option) = options.split_once("mapped\\-pages").unwrap();
+        let (described, _) = option.split_once(".TP").unwrap();
+        assert!(described.contains("Largest number of pages mapped"), "{described}");
+    }
+
+    #[test]
+    fn lines_are_no_commands_of_roff() {
+        assert_eq!(roff(".nf\n'x' -\\"), "\\&.nf\n\\&\\(aqx\\(aq \\-\\e\n");
     }
 
     #[test]
