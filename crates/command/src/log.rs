@@ -16,7 +16,7 @@ use tracing_subscriber::registry::LookupSpan;
 /// Format of the log.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// One line of text per event. Under systemd with a priority and without a time.
+    /// One line of text per event. Under systemd a priority replaces the time.
     #[default]
     Text,
     /// One JSON object per event: timestamp, level, message and fields.

@@ -19,9 +19,10 @@ use grantway_command::program::CommandLine;
 #[command(name = "grantway", version = grantway_command::VERSION)]
 #[command(arg_required_else_help = true, before_help = overview::EXAMPLES)]
 #[command(after_help = "\
-Without Xen, in three terminals:
+Without Xen; host, backend and frontend each need a terminal:
   grantway host --dir /tmp/gw
-  grantway attach --host /tmp/gw --domain 1 && grantway backend --host /tmp/gw --port check
+  grantway attach --host /tmp/gw --domain 1
+  grantway backend --host /tmp/gw --port check
   grantway frontend --host /tmp/gw --domain 1 --port generator:size=64
 
 `grantway COMMAND --help` describes a command.
@@ -30,12 +31,13 @@ pub struct Cli {
     /// Log more: -v for debug, -vv for trace. RUST_LOG overrides this.
     #[arg(short, long, global = true, action = clap::ArgAction::Count, display_order = 900)]
     pub verbose: u8,
-    /// Format of the log on standard error.
+    /// Log format on standard error: text, or json with one object per event.
     #[arg(
         long,
         value_enum,
         global = true,
         value_name = "FORMAT",
+        hide_possible_values = true,
         default_value_t,
         display_order = 901
     )]
@@ -74,7 +76,7 @@ pub enum Command {
     Bench(ProgramArgs),
     /// Find faults that keep guests offline, with a remedy for each.
     Doctor(DoctorArgs),
-    /// Show what a number of vifs needs, and which limits are too small.
+    /// Show what a number of vifs needs, and limits that are too small.
     Plan(crate::plan::args::PlanArgs),
     /// Check a rules file, or show the counters of a backend's rules.
     Rules(crate::rules::RulesArgs),

@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn examples_come_before_the_commands_and_lines_fit_a_terminal() {
-        let help = super::grouped(Cli::command()).render_help().to_string();
+        let help = super::grouped(Cli::command()).term_width(80).render_help().to_string();
         let at = |part: &str| help.find(part).unwrap_or_else(|| panic!("no {part:?} in {help}"));
         assert!(at("Usage: grantway") < at("Examples:\n  grantway demo"), "{help}");
         assert!(at("Examples:") < at("Run:\n  backend"), "{help}");

@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -121,7 +122,7 @@ fn what_cannot_be_is_said_in_one_line() {
     };
     assert!(told(2, &attach("model=e1000")).contains("remove it"));
     assert!(told(2, &attach("mtu=9")).contains("from 68 to 65535"));
-    assert!(told(1, &attach("backend=9")).contains("domain 9 is not there"));
+    assert!(told(1, &attach("backend=9")).contains("domain 9 does not exist"));
     assert!(!done(&["list", "--host", path, "--tables"]).contains("guest-1"), "nothing is left");
     host.attach("");
     assert!(told(1, &attach("devid=0")).contains("(free: 1)"));
@@ -129,7 +130,7 @@ fn what_cannot_be_is_said_in_one_line() {
     let none = refused(1, &[&detach[..], &["1", "--devid", "7"]].concat());
     assert!(none.contains("vif1.7 is not attached"), "{none}");
     let none = refused(1, &[&detach[..], &["9", "--devid", "0"]].concat());
-    assert!(none.contains("domain 9 is not there"), "{none}");
+    assert!(none.contains("domain 9 does not exist"), "{none}");
     let busy = refused(1, &["host", "--dir", path]);
     assert!(busy.contains("choose another --dir"), "{busy}");
 }
@@ -220,4 +221,43 @@ fn the_manual_has_what_other_programs_run() {
             assert!(text.contains(word), "no {word:?} in {shell}");
         }
     }
+}
+
+/// Runs a host until it serves, with a file as its standard error. Returns what the file has.
+fn log_of_a_host(args: &[&str], journal: impl Fn(&std::fs::Metadata) -> String) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    let file = std::fs::File::create(&path).unwrap();
+    let stream = journal(&file.metadata().unwrap());
+    let dir = folder.path().join("host");
+    let mut child = grantway(&[&["host", "--host", dir.to_str().unwrap()], args].concat())
+        .env("JOURNAL_STREAM", stream)
+        .stdout(Stdio::piped())
+        .stderr(file)
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    let sent = Command::new("kill").args(["-s", "TERM", &child.id().to_string()]).status();
+    assert!(sent.unwrap().success());
+    assert_eq!(wait(&mut child), Some(0));
+    std::fs::read_to_string(&path).unwrap()
+}
+
+#[test]
+fn the_journal_gets_priorities_and_no_times() {
+    let journal = |file: &std::fs::Metadata| format!("{}:{}", file.dev(), file.ino());
+    let log = log_of_a_host(&[], journal);
+    assert!(log.starts_with("<6> INFO serving "), "{log}");
+    // A program that was started by a service, with a log of its own, does not write to the journal.
+    let log = log_of_a_host(&[], |file| format!("{}:{}", file.dev(), file.ino() + 1));
+    assert!(log.starts_with("20") && log.contains(" INFO serving "), "{log}");
+    let log = log_of_a_host(&["--log-format", "json"], journal);
+    for line in log.lines() {
+        let event: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e} in {line}"));
+        assert_eq!(event["level"], "INFO");
+        assert!(event["message"].is_string() && event["timestamp"].is_string(), "{line}");
+    }
+    assert!(log.contains("\"message\":\"serving "), "{log}");
 }

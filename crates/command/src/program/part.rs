@@ -28,12 +28,13 @@ pub struct Part<C: Commands> {
     /// Log more: -v for debug, -vv for trace. RUST_LOG overrides this.
     #[arg(short, long, global = true, action = clap::ArgAction::Count, display_order = 900)]
     verbose: u8,
-    /// Format of the log on standard error.
+    /// Log format on standard error: text, or json with one object per event.
     #[arg(
         long,
         value_enum,
         global = true,
         value_name = "FORMAT",
+        hide_possible_values = true,
         default_value_t,
         display_order = 901
     )]
