@@ -144,7 +144,7 @@ fn a_port_that_cannot_be_is_refused() {
     let _alone = alone();
     let site = Site::start();
     site.attach(&format!("mac={MAC}"));
-    let kinds = "tap[:NAME], packet:NAME, bridge, null, echo, check[:from=MAC], generator";
+    let kinds = "tap[:NAME], vhost[:NAME], packet:NAME, bridge, null, echo, check[:from=MAC]";
     let none = site.file("none.pcap");
     let none = format!("pcap:in={}", none.display());
     for (spec, status, parts) in [
