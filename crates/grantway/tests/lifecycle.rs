@@ -8,6 +8,8 @@ use common::network::{Namespace, Pair, available};
 use common::part::Part;
 use common::site::{MAC, Site};
 use common::{PROMPT, alone, say, succeed, wait_for};
+use grantway_backend::policy::Policy;
+use grantway_command::footprint::Footprint;
 use serde_json::Value;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -30,25 +32,25 @@ fn check_clean(site: &Site, when: &str) {
     }
 }
 
-/// Returns the pages of the connection's rings: two for each queue, and the control ring.
-fn ring_pages(site: &Site) -> u64 {
-    let queues = site.frontend_report()["queues"].as_array().map_or(0, Vec::len);
-    assert!(queues > 0, "no queues");
-    2 * queues as u64 + 1
+/// Returns the most pages of a connection that the backend keeps mapped: two rings and the control
+/// ring, and by staging all buffers of a busy queue.
+fn mapped_most(policy: Policy) -> u64 {
+    let vif = Footprint::new(policy, 1, u64::MAX);
+    vif.rings() + 1 + if policy == Policy::Staging { vif.buffers() } else { 0 }
 }
 
-/// Checks that a frontend whose vif went holds nothing but its watches. Its connection had so many
-/// pages of rings.
-fn check_released(site: &Site, when: &str, rings: u64) {
+/// Checks that a frontend whose vif went holds nothing but its watches. The backend kept at most so
+/// many pages of its connection mapped.
+fn check_released(site: &Site, when: &str, mapped: u64) {
     assert_eq!(site.list()["vifs"], Value::Array(Vec::new()), "{when}");
     let guest = site.domain(1);
     for key in ["grants_held", "ports_unbound", "ports_bound"] {
         assert_eq!(guest[key], 0, "{when}: {key}: {guest:#}");
     }
-    // Grants of rings that the backend unmapped a moment later are taken back with the next
+    // Grants of pages that the backend unmapped a moment later are taken back with the next
     // connection's.
     let left = guest["grants"].as_u64();
-    assert!(left.is_some_and(|grants| grants <= rings), "{when}, {rings} of rings: {guest:#}");
+    assert!(left.is_some_and(|grants| grants <= mapped), "{when}, {mapped} mapped: {guest:#}");
     let server = site.domain(0);
     for key in ["ports_unbound", "ports_bound", "grants"] {
         assert_eq!(server[key], 0, "{when}: {key}: {server:#}");
@@ -141,14 +143,13 @@ fn a_vif_with_taps_is_attached_detached_under_traffic_and_attached_again() {
         let seen = || site.vif_report()["port"]["sent"].as_u64().unwrap_or(0);
         let before = seen();
         site.wait("the flood", PROMPT, || (seen() > before + 100).then_some(()));
-        let rings = ring_pages(&site);
         site.detached();
         wait_detached(frontend, round);
         wait_for(&format!("round {round}: gwb1 to go"), PROMPT, || {
             pair.outside.interface("gwb1").is_none().then_some(())
         });
         drop(flood);
-        check_released(&site, "after the detach", rings);
+        check_released(&site, "after the detach", mapped_most(Policy::Staging));
         assert!(backend.is_alive());
     }
     assert!(pair.inside.interface("gwf1").is_some(), "the frontend's TAP outlives a detach");
@@ -173,19 +174,24 @@ fn a_detach_under_a_full_stream_ends_in_order() {
     let site = Site::start();
     let mut backend = site.backend(None, &["--port", "check"]);
     site.attach(&format!("mac={MAC}"));
-    let mut frontend = site.frontend(None, &["--port", "generator:size=1496"]);
-    for round in 1..=3 {
+    for policy in [Policy::Copy, Policy::Staging] {
+        let args = ["--port", "generator:size=1496", "--policy", policy.as_str()];
+        let mut frontend = site.frontend(None, &args);
+        for round in 1..=3 {
+            site.wait_connected();
+            wait_flow(&site, "before the detach");
+            site.wait("the policy", PROMPT, || {
+                (site.frontend_report()["policy"] == policy.as_str()).then_some(())
+            });
+            site.detached();
+            wait_detached(&frontend, round);
+            check_released(&site, "after the detach", mapped_most(policy));
+            site.attach(&format!("mac={MAC}"));
+        }
         site.wait_connected();
-        wait_flow(&site, "before the detach");
-        let rings = ring_pages(&site);
-        site.detached();
-        wait_detached(&frontend, round);
-        check_released(&site, "after the detach", rings);
-        site.attach(&format!("mac={MAC}"));
+        wait_flow(&site, "after the last attach");
+        frontend.terminate();
     }
-    site.wait_connected();
-    wait_flow(&site, "after the last attach");
-    frontend.terminate();
     site.detached();
     backend.terminate();
     check_clean(&site, "after the backend's end");
