@@ -373,8 +373,8 @@ impl Queue {
         Ok(true)
     }
 
-    /// Leaves its pages to changes of the guest's lists. To be called before anything but a turn
-    /// comes next.
+    /// Leaves its pages to changes of the guest's lists. To be called before anything but its own
+    /// next turn comes.
     #[inline]
     pub(crate) fn pause(&mut self) {
         self.buffers.pause();

@@ -209,8 +209,8 @@ impl Worker {
         Ok(flow)
     }
 
-    /// Has the active queues leave their pages to the control thread, since nobody knows how long a
-    /// look takes.
+    /// Has the active queues leave their pages to the control thread, since nobody knows how long
+    /// it takes what comes next.
     fn pause_active(&mut self) {
         for &place in &self.active {
             if let Some(slot) = self.queues.get_mut(place) {
@@ -314,6 +314,8 @@ impl Worker {
         for &place in &self.active {
             if let Some(slot) = self.queues.get_mut(place) {
                 self.shares.see(&mut slot.account);
+                // It may have kept its pages while it was alone.
+                slot.queue.pause();
             }
         }
         now
@@ -395,7 +397,8 @@ impl Worker {
                 turn
             }
         };
-        if self.by_rounds {
+        // A change of its lists waits for no turn of another queue, and for no burst.
+        if self.by_rounds || since.is_some() || self.uplink_active {
             slot.queue.pause();
         }
         // Frames that had waited are their senders' doing, and do not make the queue one that

@@ -4,12 +4,12 @@ use crate::ctrl::connected_all;
 use crate::restart::lost_at_most;
 use crate::support::ctrl::Lists;
 use crate::support::hostile::{Hostile, frame};
-use crate::support::port::Call;
+use crate::support::port::{Behind, Call, UPLINK};
 use crate::support::rings::{Rings, page, slot};
 use crate::support::world::{GUEST, World};
 use crate::support::{PROMPT, eventually};
-use grantway_backend::VifId;
 use grantway_backend::policy::QUEUE_AREAS;
+use grantway_backend::{VifId, WaitMode};
 use grantway_embedded::Revoke;
 use grantway_hypervisor::{Access, DomId, Granted};
 use grantway_netif::Offload;
@@ -341,6 +341,96 @@ fn deletes_in_flight(lease: Duration, gone: u32) {
     assert!(inner.taken.iter().all(|(bytes, _)| *bytes == frame(200)));
     drop(inner);
     world.stands_and(lost_at_most(1));
+}
+
+/// A place at which the worker stops: whether it is there, and whether it may go on.
+type Stop = [Arc<AtomicBool>; 2];
+
+/// Has the worker stop once at each of these calls, one after the other.
+fn stops<const N: usize>(behind: &Behind, calls: [Call; N]) -> [Stop; N] {
+    let stops: [Stop; N] = calls.map(|_| Stop::default());
+    let mut left = calls.into_iter().zip(stops.clone()).peekable();
+    behind.hook(move |call| {
+        if let Some((_, [there, may])) = left.next_if(|(at, _)| *at == call) {
+            there.store(true, SeqCst);
+            eventually("the worker may go on", || may.load(SeqCst).then_some(()));
+        }
+    });
+    stops
+}
+
+fn is_at([there, _]: &Stop) {
+    eventually("the worker stops", || there.load(SeqCst).then_some(()));
+}
+
+/// The lists of a guest are taken back while its worker does something else, which goes on until
+/// that is answered. The guest has a turn before it, and more to send. `begins` has the worker do
+/// so after the turn in which it stops first.
+fn goes_beside_its_turns(
+    world: &mut World,
+    guest: &mut Hostile,
+    (first, then): (Stop, Stop),
+    begins: impl FnOnce(),
+) {
+    const PACKETS: u16 = 192;
+    let (mut lists, mut rings) = Lists::connect(guest);
+    let pages = guest.pages(8, Access::ReadWrite);
+    for n in 0..8 {
+        page(&pages, n).0.write(0, &frame(60)).unwrap();
+    }
+    let all = entries(&pages, GrefFlags::empty());
+    assert_eq!(lists.add(guest, &all), Ok(0));
+    let slots = (0..PACKETS).map(|n| {
+        let gref = pages.grefs[usize::from(n % 8)];
+        slot(gref, 0, 60, n, TxFlags::empty())
+    });
+    rings.put_tx(&slots.collect::<Vec<_>>());
+    guest.kick(rings.tx_event);
+    is_at(&first);
+    begins();
+    first[1].store(true, SeqCst);
+    is_at(&then);
+    let gone = lists.del(guest, &all);
+    then[1].store(true, SeqCst);
+    assert_eq!((gone, mapped(world)), (Ok(8), 0));
+    let answers = guest.tx_answers(&mut rings, PACKETS.into());
+    assert!(answers.iter().all(|answer| answer.status == status::OKAY), "{answers:?}");
+}
+
+/// A backend of one worker, whose control thread does not wait for long.
+fn impatient(bridged: bool) -> World {
+    let mut world = World::of_workers(1, WaitMode::Interrupt, bridged);
+    world.setup.policy.lease = Duration::from_millis(500);
+    world.restart();
+    world
+}
+
+#[test]
+fn a_list_waits_for_no_turn_of_another_guest() {
+    let mut world = impatient(false);
+    let other = VifId { domain: DomId(10), devid: 0 };
+    let (mut guest, mut beside) = (world.guest(), world.guest_of(other));
+    let mut rings = beside.connect();
+    beside.is_served(&mut rings);
+    let (behind, behind_other) = (world.behind(GUEST), world.behind(other));
+    let ([first], [then]) = (stops(&behind, [Call::Send]), stops(&behind_other, [Call::Send]));
+    let (_memory, gref) = beside.page(&frame(60));
+    goes_beside_its_turns(&mut world, &mut guest, (first, then), || {
+        rings.put_tx(&[slot(gref, 0, 60, 1, TxFlags::empty())]);
+        beside.kick(rings.tx_event);
+    });
+    assert_eq!(beside.tx_answers(&mut rings, 1).len(), 1);
+}
+
+#[test]
+fn a_list_waits_for_no_burst_of_the_uplink() {
+    let mut world = impatient(true);
+    let mut guest = world.guest();
+    let uplink = world.behind(UPLINK);
+    let [first, then] = stops(&uplink, [Call::Send, Call::Recv]);
+    goes_beside_its_turns(&mut world, &mut guest, (first, then), || {
+        uplink.give(frame(60), Offload::default());
+    });
 }
 
 #[test]

@@ -3,8 +3,9 @@
 //! that a turn uses cannot go.
 //!
 //! To lend the table and to take it back are four locked operations, which take longer than the
-//! copy of a short packet. So the worker keeps it from turn to turn, and looks with one load
-//! whether a change waits. It also gives the table back before it does anything else than turns.
+//! copy of a short packet. So the worker keeps it from turn to turn of a queue that is alone, and
+//! looks with one load whether a change waits. It gives the table back before it does anything
+//! else: a change waits for no turn of another queue.
 
 use crate::policy::table::{GrefTable, LARGEST, secret};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -142,6 +142,7 @@ impl Worker {
         if !self.mesh.has_bundles() {
             return;
         }
+        self.pause_active();
         let mut left = BUNDLES;
         while left > 0
             && let Some((from, work, bundle)) = self.mesh.pop()
