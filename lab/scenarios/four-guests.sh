@@ -13,7 +13,7 @@ name = "closed"
 action = "drop"
 network = "ipv4"
 protocol = "udp"
-to-ports = "7777"
+to-ports = "33434-33534"
 [[filter]]
 name = "hidden"
 action = "drop"
@@ -60,7 +60,7 @@ load_goes_on g1
 load_goes_on g3
 # What the sender's filter and the firewall drop is dropped and counted; nothing else is.
 guest_run g4 "ping -U -n -c 3 -W 1 $(address g1)" >&2 && fail "the filter lets pings of g4 through"
-guest_run g3 "echo | nc -u -w 1 $(address g1) 7777" >&2 || true
+guest_run g3 "traceroute -n -m 1 -q 3 -w 1 $(address g1)" >&2 || true
 count() { grantway rules show --json | tr '{' '\n' | grep "\"name\":\"$1\"" | sed -n 's/.*"packets":\([0-9]*\).*/\1/p'; }
 grantway rules show
 expect "$(count hidden)" -ge 3 "pings that the filter dropped"
