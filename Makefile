@@ -11,7 +11,7 @@ BARE := x86_64-unknown-none
 
 .DEFAULT_GOAL := help
 .PHONY: help demo setup test soak fuzz fuzz-keep proof proof-keep bench bench-peers measure check avx2 no-std unikernel \
-  instructions instructions-keep pictures prices docs
+  instructions instructions-keep reproduce pictures prices docs
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +68,10 @@ instructions: ## counts the instructions of a packet; fails where they became mo
 	@scripts/packages --need instructions
 	cargo build --release -p grantway-bench
 	scripts/instructions $(GRANTWAY)-bench
+
+reproduce: ## all that this machine can measure, on one page and as JSON; QUICK=1 shows that it works
+	cargo build --release $(PROGRAMS)
+	scripts/reproduce $(BUILD)/release $(if $(QUICK),--quick) $(if $(TO),--to $(TO))
 
 pictures: ## the pictures of the documentation, in docs/img
 	cargo build --release $(PROGRAMS)
