@@ -1,8 +1,8 @@
 # Four guests at once on the backend's own bridge, two of them with our frontend, with four queues and with two, behind a
 # firewall and filters.
-# order: 1
+# order: 2
 # boot: pv
-# timeout: 300
+# timeout: 400
 # needs: grantway-xen
 only_grantway
 cat >$LAB/rules <<END

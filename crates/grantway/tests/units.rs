@@ -71,7 +71,8 @@ fn the_units_leave_what_every_option_needs() {
         assert_eq!(values(&text, "ExecReload"), ["/bin/kill -HUP $MAINPID"]);
         // --metrics, and no family that nothing uses.
         assert_eq!(values(&text, "RestrictAddressFamilies"), ["AF_UNIX AF_INET AF_INET6"]);
-        let devices = ["xen/gntdev", "xen/gntalloc", "xen/evtchn", "xen/xenbus", "net/tun"];
+        let devices =
+            ["xen/gntdev", "xen/gntalloc", "xen/evtchn", "xen/xenbus", "net/tun", "vhost-net"];
         assert_eq!(values(&text, "DeviceAllow"), devices.map(|name| format!("/dev/{name} rw")));
         // systemd 252 has these in no group that the unit names.
         let calls = values(&text, "SystemCallFilter").join(" ");
