@@ -10,6 +10,7 @@ const FORBID: &str = r"printf 'blacklist xen-netback\ninstall xen-netback /bin/f
 /// Judges the module and the vifs that it holds.
 pub fn judge(netback: &Netback) -> Vec<Finding> {
     let mut findings = vec![module(netback)];
+    findings.extend(next_boot(netback));
     findings.extend(netback.bound.iter().map(|(device, driver)| {
         let driver = shown(driver);
         Finding::fail(
@@ -23,6 +24,23 @@ pub fn judge(netback: &Netback) -> Vec<Finding> {
         )
     }));
     findings
+}
+
+/// Judges who serves vifs after the next boot, if xen-netback is kept away for good.
+fn next_boot(Netback { forbidden, succeeded, .. }: &Netback) -> Option<Finding> {
+    let (by, succeeded) = (forbidden.as_deref()?, (*succeeded)?);
+    Some(match succeeded {
+        true => Finding::ok("next boot", "systemd starts grantway-backend"),
+        false => Finding::fail(
+            "next boot",
+            format!(
+                "{} keeps xen-netback from loading, and no unit starts grantway-backend: guests \
+                 will have no network",
+                shown(by)
+            ),
+            "systemctl enable grantway-backend, or grantway-backend-domU in a driver domain",
+        ),
+    })
 }
 
 fn module(netback: &Netback) -> Finding {

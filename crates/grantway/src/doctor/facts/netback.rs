@@ -21,6 +21,8 @@ pub struct Netback {
     pub udev: bool,
     /// Vifs that a driver of the kernel holds: device and driver.
     pub bound: Vec<(String, String)>,
+    /// True if a unit starts our backend at the next boot. None without systemd.
+    pub succeeded: Option<bool>,
 }
 
 impl Netback {
@@ -47,7 +49,11 @@ impl Netback {
                 Some((device, driver))
             })
             .collect();
+        let units = || roots.names("etc/systemd/system/multi-user.target.wants");
+        let starts = |name: &String| name.starts_with("grantway-backend");
+        let systemd = roots.has("run/systemd/system");
         Self {
+            succeeded: systemd.then(|| units().iter().any(starts)),
             loaded: listed || known,
             builtin,
             available,

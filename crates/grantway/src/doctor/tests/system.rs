@@ -148,6 +148,29 @@ fn the_kernels_backend_is_kept_away() {
 }
 
 #[test]
+fn after_the_next_boot_a_backend_runs() {
+    let wants = "etc/systemd/system/multi-user.target.wants";
+    let boot = |tree: &Tree| {
+        let findings = netback::judge(&Netback::gather(&tree.roots()));
+        about(&findings, "next boot").first().map(|finding| (*finding).clone())
+    };
+    let tree = Tree::dom0();
+    assert_eq!(boot(&tree), None, "without systemd");
+    let tree = tree.with("run/systemd/system/x", "").with(&format!("{wants}/ssh.service"), "");
+    let words = "no unit starts grantway-backend";
+    check(&boot(&tree).unwrap(), Verdict::Fail, words, "systemctl enable grantway-backend");
+    for unit in ["grantway-backend.service", "grantway-backend-domU.service"] {
+        let tree = Tree::dom0()
+            .with("run/systemd/system/x", "")
+            .linked(&format!("{wants}/{unit}"), &format!("/lib/systemd/system/{unit}"));
+        check(&boot(&tree).unwrap(), Verdict::Ok, "systemd starts grantway-backend", "");
+    }
+    // A kernel's backend that may come serves the vifs.
+    let tree = Tree::new().with("run/systemd/system/x", "");
+    assert_eq!(boot(&tree), None);
+}
+
+#[test]
 fn the_kernels_backend_would_come() {
     // None of these forbids it: comments, other modules, other files, and a file that hides
     // another.
