@@ -147,8 +147,7 @@ The backend prints `ready` when it serves. SIGTERM ends it and leaves the vifs
 connected: the next backend takes them over, and guests do not notice. The same
 holds after SIGKILL. SIGINT closes the vifs.
 
-With --rules one thread moves all frames, so that each connection and each rate
-is tracked in one place. In rules, \"uplink\" is the network behind the vifs' own
+With --rules, frames go through one graph of rules for each worker. In rules, \"uplink\" is the network behind the vifs' own
 ports. SIGHUP loads the file again without losing a frame. `grantway rules show`
 and `grantway graph` show what happened to the frames.
 
