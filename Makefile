@@ -11,7 +11,7 @@ BARE := x86_64-unknown-none
 
 .DEFAULT_GOAL := help
 .PHONY: help demo setup test soak fuzz fuzz-keep proof proof-keep bench bench-peers measure check avx2 no-std unikernel \
-  instructions instructions-keep reproduce pictures prices docs
+  instructions instructions-keep package reproduce pictures prices docs
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -102,6 +102,10 @@ check: instructions avx2 ## format, lints, imports, comments, documentation and 
 	  --no-default-features -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 	scripts/check-licences
+
+package: ## packages every crate as for a registry, and builds none; needs the registry's index
+	cargo package --workspace $(foreach crate,needs testkit fuzz,--exclude grantway-$(crate)) --no-verify --allow-dirty \
+	  --target-dir $(BUILD)/package
 
 avx2: ## copies keep the upper halves of registers, in a build for AVX2
 	@if grep -qw avx2 /proc/cpuinfo; then \
