@@ -96,5 +96,8 @@ fn a_port_of_fewer_queues_is_refused_in_one_line() {
     let said = String::from_utf8_lossy(&output.stderr);
     let line = said.lines().find(|line| line.starts_with("grantway frontend: "));
     let line = line.unwrap_or_else(|| panic!("{said}"));
-    assert!(line.contains("supports 1 of 2 requested queues") && line.contains("--queues 1"), "{line}");
+    assert!(
+        line.contains("supports 1 of 2 requested queues") && line.contains("--queues 1"),
+        "{line}"
+    );
 }
