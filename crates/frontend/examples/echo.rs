@@ -22,8 +22,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     frame[..6].fill(0xff);
     let (mut sent, mut came, mut buf) = (0, 0, vec![0; 65_535]);
     while came < FRAMES {
-        // Both calls take in what the other end did. Neither blocks.
+        // These calls take in what the other end did. None blocks. Answers of the control ring have
+        // the pages staged.
         vif.store_changed()?;
+        vif.take_answers()?;
         vif.take_events()?;
         if let Some(failure) = vif.take_failure() {
             return Err(failure.into());
@@ -53,9 +55,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// Waits until the store or an event channel has something new.
 fn wait(vif: &Vif) -> Result<(), Box<dyn std::error::Error>> {
     let store = vif.store().descriptor();
+    let control = vif.control().and_then(|control| control.descriptor());
     let mut ready: Vec<PollFd<'_>> = vif
         .event_descriptors()
         .chain(store)
+        .chain(control)
         .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
         .collect();
     poll(&mut ready, None)?;

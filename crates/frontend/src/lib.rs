@@ -3,8 +3,9 @@
 //! [`Vif`] negotiates over the store. A [`Queue`] sends and receives frames. With [`Vif::open`] one
 //! thread runs a vif with all its queues. Otherwise a [`Runner`] has the queues and gives each to a
 //! thread. Nothing here blocks, starts a thread or reads a clock: the caller waits on the event
-//! channels and on the store, by whatever means it has, and calls [`Vif::store_changed`] and
-//! [`Vif::take_events`]. [`Control`] is the control ring, which stays with the owner of the vif.
+//! channels and on the store, by whatever means it has, and calls [`Vif::store_changed`],
+//! [`Vif::take_events`] and [`Vif::take_answers`]. [`Control`] is the control ring, which stays with
+//! the owner of the vif; pages become staged by its answers.
 //!
 //! The backend is not trusted. Every response is copied once, and believed only after a check
 //! against a private shadow of the request (XSA-376). Pages that the backend can reach are zeroed,
