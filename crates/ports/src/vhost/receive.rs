@@ -83,7 +83,7 @@ impl Receive {
         self.ring.arm(1);
     }
 
-    /// Returns how many of the next buffers one frame takes, if all are there.
+    /// Returns true if so many buffers are used that were not taken back.
     fn buffers(&mut self, wanted: u16) -> Result<bool, Broken> {
         if self.known < wanted {
             self.known = self.ring.used()?;
