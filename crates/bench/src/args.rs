@@ -4,6 +4,7 @@ use super::rig::Direction;
 use clap::{Args, Subcommand, ValueEnum};
 use grantway_backend::policy::Policy;
 use grantway_command::args::{Api, QUEUES_MAX, WaitModeArg, seconds};
+use grantway_ports::quantity::{number, packets_per_second};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -85,8 +86,8 @@ Example:
   grantway bench prices
   grantway bench prices --seconds 2 --json")]
 pub struct PricesArgs {
-    /// Seconds of measurement per row.
-    #[arg(long, value_name = "S", default_value = "0.5", value_parser = seconds)]
+    /// Time of measurement per row.
+    #[arg(long, value_name = "TIME", default_value = "0.5s", value_parser = seconds)]
     pub seconds: f64,
     /// Print JSON.
     #[arg(long)]
@@ -222,8 +223,8 @@ pub struct PacketsArgs {
     /// Queues per vif, each with its own generator.
     #[arg(long, value_name = "LIST", default_value = "1", value_parser = queues)]
     pub queues: List<u16>,
-    /// Seconds of measurement per row.
-    #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
+    /// Time of measurement per row.
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = seconds)]
     pub seconds: f64,
     /// Slices per row. Default: one per 0.1 s and at most 20, or more if a slice would take longer
     /// than 0.5 s; with --rate the fewest possible.
@@ -315,8 +316,8 @@ pub struct LatencyArgs {
     /// Time one frame in N. Reading the clock takes longer than a packet.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub every: u32,
-    /// Seconds of measurement per row.
-    #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
+    /// Time of measurement per row.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = seconds)]
     pub seconds: f64,
     #[command(flatten)]
     pub output: OutputArgs,
@@ -352,8 +353,8 @@ pub struct PapersArgs {
     /// Burst: frames that the generator sends at a time. Default: the number of each paper.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=BURST_MAX as i64))]
     pub burst: Option<u32>,
-    /// Seconds of measurement per side of a row.
-    #[arg(long, value_name = "S", default_value = "0.5", value_parser = seconds)]
+    /// Time of measurement per side of a row.
+    #[arg(long, value_name = "TIME", default_value = "0.5s", value_parser = seconds)]
     pub seconds: f64,
     /// Show the figures that lab/bench wrote to this file, and measure nothing.
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = ".cache/lab/bookworm/bench.json", conflicts_with_all = ["burst", "seconds", "report"])]
@@ -399,7 +400,18 @@ pub fn named<T: PartialEq + Copy>(text: &str, all: &[T], name: impl Fn(T) -> Str
 
 /// Reads a list of whole numbers within bounds; k, M and G are powers of 1000.
 pub fn numbers(text: &str, least: u64, most: u64, what: &str) -> Listed<u64> {
-    let one = |word: &str| grantway_ports::number(word).filter(|n| (least..=most).contains(n));
+    quantities(text, number, least, most, what)
+}
+
+/// Reads a list of quantities within bounds.
+fn quantities(
+    text: &str,
+    read: impl Fn(&str) -> Option<u64>,
+    least: u64,
+    most: u64,
+    what: &str,
+) -> Listed<u64> {
+    let one = |word: &str| read(word).filter(|n| (least..=most).contains(n));
     list(text, one, &format!("{what} from {least} to {most}, or a list separated by commas"))
 }
 
@@ -448,7 +460,7 @@ fn bursts(text: &str) -> Listed<u32> {
 }
 
 fn rates(text: &str) -> Listed<u64> {
-    numbers(text, 1, RATE_MAX, "frames per second")
+    quantities(text, packets_per_second, 1, RATE_MAX, "frames per second")
 }
 
 /// Reads a list of numbers of queues of a vif.
@@ -470,7 +482,7 @@ mod tests {
         assert_eq!(policies("all").unwrap().0, Policy::ALL);
         let two = policies("staging,copy").unwrap().0;
         assert_eq!(two, [Policy::Staging, Policy::Copy], "in the order given");
-        assert_eq!(rates("1k,2M").unwrap().0, [1000, 2_000_000]);
+        assert_eq!(rates("1k,2Mpps").unwrap().0, [1000, 2_000_000]);
         assert_eq!(sizes("60,65535").unwrap().0, [60, 65_535]);
     }
 

@@ -19,8 +19,8 @@ Needs neither Xen nor root.
 Example:
   grantway demo --seconds 2")]
 pub struct DemoArgs {
-    /// Seconds of measurement per row.
-    #[arg(long, value_name = "S", default_value = "0.4", value_parser = seconds)]
+    /// Time of measurement per row.
+    #[arg(long, value_name = "TIME", default_value = "0.4s", value_parser = seconds)]
     pub seconds: f64,
     /// Print JSON.
     #[arg(long)]

@@ -3,6 +3,7 @@
 use clap::error::ErrorKind;
 use clap::{Args, ValueEnum};
 use grantway_netif::Policy;
+use grantway_ports::quantity::{TimeUnit, duration};
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -146,10 +147,40 @@ pub fn within<T: TryFrom<i64> + Clone + Send + Sync + 'static>(
     }
 }
 
-/// Reads a number of seconds: at least a hundredth, at most a day.
+/// Reads a time in seconds, at least a hundredth and at most a day: `2`, `0.5`, `500ms`, `2min`.
 pub fn seconds(text: &str) -> Result<f64, String> {
-    let number = text.parse().ok().filter(|s| (0.01..=86_400.0).contains(s));
-    number.ok_or_else(|| "expected seconds from 0.01 to 86400, such as 2 or 0.5".to_owned())
+    let time = duration(text, TimeUnit::Seconds).map(|time| time.as_secs_f64());
+    time.filter(|s| (0.01..=86_400.0).contains(s)).ok_or_else(|| {
+        "expected a time from 0.01 to 86400 seconds, such as 2, 0.5, 500ms or 2min".to_owned()
+    })
+}
+
+/// Returns a reader of times of whole seconds within bounds: `4`, `4s`, `2min`.
+pub fn whole_seconds(
+    bounds: RangeInclusive<u32>,
+) -> impl Fn(&str) -> Result<u32, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let time = duration(text, TimeUnit::Seconds).filter(|time| time.subsec_nanos() == 0);
+        let seconds = time.and_then(|time| u32::try_from(time.as_secs()).ok());
+        seconds.filter(|seconds| bounds.contains(seconds)).ok_or_else(|| {
+            let (from, to) = (bounds.start(), bounds.end());
+            format!("expected a time from {from} to {to} whole seconds, such as 4 or 2min")
+        })
+    }
+}
+
+/// Returns a reader of times of whole milliseconds, at least `least` of them: `100`, `100ms`, `2s`.
+pub fn milliseconds(
+    least: u32,
+) -> impl Fn(&str) -> Result<u32, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let time = duration(text, TimeUnit::Milliseconds);
+        let time = time.filter(|time| time.subsec_nanos().is_multiple_of(1_000_000));
+        let number = time.and_then(|time| u32::try_from(time.as_millis()).ok());
+        number.filter(|number| *number >= least).ok_or_else(|| {
+            format!("expected a time of at least {least} whole ms, such as 100, 100ms or 2s")
+        })
+    }
 }
 
 /// Prints help and version as they are, and any error in one line. Returns the exit status, which
@@ -197,9 +228,21 @@ mod tests {
 
     #[test]
     fn seconds_have_bounds() {
-        assert_eq!(seconds("0.5"), Ok(0.5));
-        for text in ["", "0", "-1", "nan", "inf", "1e9", "1s"] {
+        for text in ["0.5", "0.5s", "500ms"] {
+            assert_eq!(seconds(text), Ok(0.5), "{text}");
+        }
+        for text in ["", "0", "-1", "nan", "inf", "1e9", "1ms", "25h"] {
             assert!(seconds(text).is_err(), "{text}");
+        }
+        let whole = whole_seconds(1..=3600);
+        assert_eq!([whole("4"), whole("2min"), whole("1000ms")], [Ok(4), Ok(120), Ok(1)]);
+        for text in ["", "0", "0.5", "1500ms", "2h"] {
+            assert!(whole(text).is_err(), "{text}");
+        }
+        let milliseconds = milliseconds(1);
+        assert_eq!([milliseconds("100"), milliseconds("2s")], [Ok(100), Ok(2000)]);
+        for text in ["", "0", "0.5", "1us", "5000000s"] {
+            assert!(milliseconds(text).is_err(), "{text}");
         }
     }
 }

@@ -4,6 +4,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use grantway_command::args::seconds;
 use grantway_command::args::within;
 use grantway_command::args::{BufferPolicy, GuestArgs, WaitModeArg};
+use grantway_ports::quantity::{bits_per_second, number};
 use grantway_stack::Address;
 use smoltcp::socket::tcp::CongestionControl;
 use smoltcp::wire::IpAddress;
@@ -56,8 +57,8 @@ pub struct EndArgs {
     /// Port of the server.
     #[arg(short, long, value_name = "N", default_value_t = grantway_iperf2::PORT, value_parser = clap::value_parser!(u16).range(1..))]
     pub port: u16,
-    /// Print a line every S seconds. Default: one line at the end.
-    #[arg(short, long, value_name = "S", value_parser = seconds)]
+    /// Print a line every TIME. Default: one line at the end.
+    #[arg(short, long, value_name = "TIME", value_parser = seconds)]
     pub interval: Option<f64>,
     /// Buffer policy to ask for. If the backend does not offer it, the next best is used.
     #[arg(long, value_enum, default_value_t)]
@@ -145,8 +146,8 @@ pub struct ClientArgs {
     /// Address of the server, IPv4 or IPv6.
     #[arg(short, long, value_name = "ADDR", value_parser = host)]
     pub client: IpAddress,
-    /// Seconds to send.
-    #[arg(short, long, value_name = "S", default_value = "10", value_parser = seconds)]
+    /// Time to send.
+    #[arg(short, long, value_name = "TIME", default_value = "10s", value_parser = seconds)]
     pub time: f64,
     /// Bytes to send per stream, instead of a time.
     #[arg(short, long, value_name = "N[kMG]", conflicts_with = "time", value_parser = bytes)]
@@ -185,12 +186,14 @@ fn address(text: &str) -> Result<Address, String> {
 }
 
 fn rate(text: &str) -> Result<u64, String> {
-    let number = grantway_ports::number(text).filter(|n| (1_000..=1_000_000_000_000).contains(n));
-    number.ok_or_else(|| "expected bits per second from 1k to 1000G, such as 10M".to_owned())
+    let number = bits_per_second(text).filter(|n| (1_000..=1_000_000_000_000).contains(n));
+    number.ok_or_else(|| {
+        "expected bits per second from 1k to 1000G, such as 10M, 10Mbit/s or 1.25MB/s".to_owned()
+    })
 }
 
 fn bytes(text: &str) -> Result<u64, String> {
-    let number = grantway_ports::number(text).filter(|n| (1..=1_000_000_000_000).contains(n));
+    let number = number(text).filter(|n| (1..=1_000_000_000_000).contains(n));
     number.ok_or_else(|| "expected bytes from 1 to 1000G, such as 10M".to_owned())
 }
 
@@ -210,7 +213,9 @@ mod tests {
 
     #[test]
     fn rates_have_bounds() {
-        assert_eq!(rate("10M"), Ok(10_000_000));
+        for text in ["10M", "10Mbit/s", "1.25MB/s"] {
+            assert_eq!(rate(text), Ok(10_000_000), "{text}");
+        }
         for odd in ["", "0", "999", "2000G", "-1", "1m"] {
             assert!(rate(odd).is_err(), "{odd}");
             assert!(odd == "999" || bytes(odd).is_err(), "{odd}");

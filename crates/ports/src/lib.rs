@@ -53,6 +53,7 @@ pub mod packet;
 pub mod pcap;
 #[cfg(feature = "std")]
 mod port;
+pub mod quantity;
 #[cfg(feature = "std")]
 mod spec;
 #[cfg(feature = "std")]
@@ -96,7 +97,7 @@ pub use port::{
     SendError, SentBurst,
 };
 #[cfg(feature = "std")]
-pub use spec::{PortSpec, SpecError, number};
+pub use spec::{PortSpec, SpecError};
 #[cfg(feature = "std")]
 pub use split::{FRAME_PAGES, SplitFrame, SplitMeta, SplitRoom};
 #[cfg(feature = "std")]

@@ -14,6 +14,7 @@ use crate::{
     packet::Packet,
     pcap::{CaptureFormat, PcapPort},
     port::{Port, PortError},
+    quantity::{number, packets_per_second},
     tap::{Tap, TapConfig, TapError, check_name},
     vhost::VhostTap,
 };
@@ -118,7 +119,9 @@ pub enum SpecError {
         found: String,
     },
     /// A value is no number, or is too large.
-    #[error("port {kind:?}: {key}={found:?}, expected a whole number such as 64, 10k or 1M")]
+    #[error(
+        "port {kind:?}: {key}={found:?}, expected a whole number such as 64, 10k or 1M; a rate may end in pps"
+    )]
     Number {
         /// The kind.
         kind: &'static str,
@@ -317,7 +320,7 @@ fn generator(text: &str) -> Result<PortSpec, SpecError> {
         let narrow = || u32::try_from(whole()?).map_err(|_| refuse());
         match key {
             "size" => config.size = narrow()? as usize,
-            "rate" => config.rate = whole()?,
+            "rate" => config.rate = packets_per_second(value).ok_or_else(refuse)?,
             "burst" => config.burst = narrow()?,
             "flows" => config.flows = narrow()?,
             "window" => config.window = narrow()?,
@@ -362,22 +365,6 @@ fn own_address(kind: &'static str, key: &str, value: &str) -> Result<[u8; 6], Sp
         return Err(SpecError::Address { kind, key, found, expected });
     }
     Ok(found)
-}
-
-/// Reads a whole number: digits, and k, M or G for powers of 1000. Returns `None` if the text is no
-/// such number.
-#[must_use]
-pub fn number(text: &str) -> Option<u64> {
-    let (digits, unit) = match text.as_bytes().last()? {
-        b'k' => (&text[..text.len() - 1], 1_000),
-        b'M' => (&text[..text.len() - 1], 1_000_000),
-        b'G' => (&text[..text.len() - 1], 1_000_000_000),
-        _ => (text, 1u64),
-    };
-    if !digits.bytes().all(|b| b.is_ascii_digit()) {
-        return None;
-    }
-    digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
 fn pcap(text: &str) -> Result<PortSpec, SpecError> {

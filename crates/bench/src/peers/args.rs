@@ -63,8 +63,8 @@ pub struct PeersArgs {
     /// Bursts to try at both ends.
     #[arg(long, value_name = "LIST", default_value = "32,64,128", value_parser = bursts)]
     pub burst: List<u32>,
-    /// Seconds of measurement per row.
-    #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
+    /// Time of measurement per row.
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = seconds)]
     pub seconds: f64,
     /// Slices per row. Default: one per 0.1 s and at most 20, or more if a slice would take longer
     /// than 0.5 s.

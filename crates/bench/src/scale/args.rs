@@ -44,11 +44,11 @@ pub struct ScaleArgs {
     /// Queues per vif.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=QUEUES_MAX))]
     pub queues: u16,
-    /// Seconds of measurement, for the vifs and for the reference.
-    #[arg(long, value_name = "S", default_value = "4", value_parser = seconds)]
+    /// Time of measurement, for the vifs and for the reference.
+    #[arg(long, value_name = "TIME", default_value = "4s", value_parser = seconds)]
     pub seconds: f64,
-    /// Seconds of measurement of the idle backend.
-    #[arg(long, value_name = "S", default_value = "3", value_parser = seconds)]
+    /// Time of measurement of the idle backend.
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = seconds)]
     pub idle: f64,
     /// Slices of each. Default: one per 0.1 s and at most 20, or more if a slice would take longer
     /// than 0.5 s.

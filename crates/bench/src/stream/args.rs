@@ -3,7 +3,7 @@
 use crate::args::{List, Listed, OutputArgs, named, policies, queues};
 use clap::Args;
 use grantway_backend::policy::Policy;
-use grantway_command::args::Switch;
+use grantway_command::args::{Switch, whole_seconds};
 
 /// `grantway bench stream`.
 #[derive(Debug, Args)]
@@ -42,8 +42,8 @@ pub struct StreamArgs {
     /// Merging of TCP segments in both ends: on, off, or `all`.
     #[arg(long, value_name = "LIST", default_value = "on", value_parser = switches)]
     pub merge: List<Switch>,
-    /// Seconds of measurement per row, in slices of one second.
-    #[arg(long, value_name = "S", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    /// Time of measurement per row, in slices of one second.
+    #[arg(long, value_name = "TIME", default_value = "4s", value_parser = whole_seconds(1..=3600))]
     pub seconds: u32,
     #[command(flatten)]
     pub output: OutputArgs,

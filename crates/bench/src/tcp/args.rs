@@ -1,7 +1,7 @@
 //! Command line of `grantway bench tcp`.
 
 use clap::Args;
-use grantway_command::args::BufferPolicy;
+use grantway_command::args::{BufferPolicy, whole_seconds};
 
 /// `grantway bench tcp`.
 #[derive(Debug, Args)]
@@ -30,8 +30,8 @@ pub struct TcpArgs {
     /// Also measure the cost of a reader (`grantway flows`).
     #[arg(long)]
     pub traced: bool,
-    /// Seconds of measurement per row, in slices of one second.
-    #[arg(long, value_name = "S", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    /// Time of measurement per row, in slices of one second.
+    #[arg(long, value_name = "TIME", default_value = "4s", value_parser = whole_seconds(1..=3600))]
     pub seconds: u32,
     /// Print JSON: one document in one line.
     #[arg(long)]

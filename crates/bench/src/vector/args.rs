@@ -45,8 +45,8 @@ pub struct VectorArgs {
     /// Frames per list; 1 is always measured too.
     #[arg(long, value_name = "LIST", default_value = "1,8,32,64,256", value_parser = lists)]
     pub list: List<usize>,
-    /// Seconds of measurement per row.
-    #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
+    /// Time of measurement per row.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = seconds)]
     pub seconds: f64,
     /// Slices per row. Default: one per 0.1 s and at most 20, or more if a slice would take longer
     /// than 0.5 s.

@@ -41,7 +41,7 @@ fn generators_take_units_and_defaults() {
         count: Some(2_000_000_000),
         ..GeneratorConfig::default()
     };
-    assert_eq!(parse("generator:rate=1500k,count=2G"), PortSpec::Generator(config));
+    assert_eq!(parse("generator:rate=1.5Mpps,count=2G"), PortSpec::Generator(config));
 }
 
 #[test]

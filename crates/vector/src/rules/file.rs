@@ -460,9 +460,9 @@ fn station(place: &Place<'_>, with_mask: bool) -> Result<(u64, u64), RulesError>
 
 fn rate(section: &Section<'_>) -> Option<Rate> {
     let most = 1 << 50;
-    let rate = section.read("rate", |place| place.number(1, most));
+    let rate = section.read("rate", |place| place.rate(most));
     let burst = section.read("burst", |place| match section.get("rate") {
-        None => Err(place.wrong("a rate, too", "add rate = ..., in bytes per second")),
+        None => Err(place.wrong("a rate, too", "add rate = ..., such as \"100Mbit/s\"")),
         Some(_) => place.number(1514, most),
     });
     // The default is a tenth of a second, but at least the largest frame.

@@ -2,6 +2,7 @@
 
 use super::RulesError;
 use super::faults::Faults;
+use grantway_ports::quantity::bytes_per_second;
 use std::ops::Range;
 use toml_edit::{Item, Table, TableLike, Value};
 
@@ -201,6 +202,17 @@ impl<'a> Place<'a> {
         number
             .filter(|number| (least..=most).contains(number))
             .ok_or_else(|| self.mismatch(&format!("a whole number from {least} to {most}")))
+    }
+
+    /// Returns the value as bytes per second: a whole number, or a text such as `100Mbit/s`.
+    pub fn rate(&self, most: u64) -> Result<u64, RulesError> {
+        let number = self.value.as_integer().and_then(|number| u64::try_from(number).ok());
+        let rate = number.or_else(|| self.value.as_str().and_then(bytes_per_second));
+        rate.filter(|rate| (1..=most).contains(rate)).ok_or_else(|| {
+            self.mismatch(&format!(
+                "bytes per second from 1 to {most}, or a rate such as \"100Mbit/s\""
+            ))
+        })
     }
 
     /// Returns the meaning of the value's text.

@@ -44,7 +44,7 @@ state = ["new"]
 [[filter]]
 name = "bulk"
 action = "police"
-rate = 1000000
+rate = "8Mbit/s"
 protocol = "udp"
 to-port = "5000/0xfff8"
 
@@ -130,6 +130,12 @@ fn errors_say_where_what_and_what_to_do() {
         (&format!("{filter}from-mac = \"0:1\""), 3, 12, vec!["0:1", "MAC"]),
         ("[[filter]]\naction = \"police\"", 1, 1, vec!["without \"rate\"", "bytes per second"]),
         ("[[filter]]\naction = \"redirect\"", 1, 1, vec!["without \"port\""]),
+        (
+            "[[vif]]\nname = \"1.0\"\nrate = \"10Mbps\"",
+            3,
+            8,
+            vec!["10Mbps", "bytes per second from 1", "100Mbit/s"],
+        ),
         ("[[vif]]\nname = \"1.0\"\nburst = 2000", 3, 9, vec!["2000", "a rate"]),
         ("[[vif]]\nmac = 5", 1, 1, vec!["without \"name\""]),
         (
