@@ -3,8 +3,12 @@
 mod common;
 
 use common::site::{MAC, Site};
-use common::{PROMPT, alone, finish, succeed, wait_for, words};
+use common::{PROMPT, alone, finish, program, succeed, wait_for, words};
+use grantway_needs::{Need, met};
 use serde_json::Value;
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
 
 #[test]
 fn what_a_backend_does_now() {
@@ -50,4 +54,51 @@ fn where_no_backend_runs_it_says_so() {
     let said = words(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("no backend is running") && said.contains("--run-dir"), "{said}");
+}
+
+#[test]
+fn keys_sort_and_quit_and_the_terminal_is_as_before() {
+    let _alone = alone();
+    if !met(&[Need::Program("script", "bsdutils")]) {
+        return;
+    }
+    let site = Site::start();
+    site.attach(&format!("mac={MAC}"));
+    let _backend = site.backend(None, &["--port", "null"]);
+    let program = program("grantway");
+    // Two updates are an hour apart: all but the first comes from keys.
+    let command = format!("{} top --host {} --interval 1h", program.display(), site.path());
+    let mut child = Command::new("script")
+        .args(["-qec", &command, "/dev/null"])
+        .env("TERM", "xterm")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("script");
+    let mut keys = child.stdin.take().expect("its input");
+    let mut output = child.stdout.take().expect("its output");
+    let said = Arc::new(Mutex::new(Vec::new()));
+    let reader = Arc::clone(&said);
+    let reader = std::thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        while let Ok(n @ 1..) = output.read(&mut buffer) {
+            reader.lock().expect("no panic").extend_from_slice(&buffer[..n]);
+        }
+    });
+    let wait_said = |text: &str| {
+        wait_for(text, PROMPT, || {
+            let said = said.lock().expect("no panic");
+            String::from_utf8_lossy(&said).contains(text).then_some(())
+        });
+    };
+    wait_said("\x1b[?1049h");
+    wait_said("by packets, lines 1-");
+    keys.write_all(b"s").expect("a reader");
+    wait_said("by drops, lines 1-");
+    keys.write_all(b"q").expect("a reader");
+    assert!(child.wait().expect("an end").success());
+    reader.join().expect("no panic");
+    let said = said.lock().expect("no panic");
+    let said = String::from_utf8_lossy(&said);
+    assert!(said.contains("vif1.0") && said.contains("\x1b[?1049l"), "{said:?}");
 }

@@ -123,7 +123,51 @@ pub struct WorkerFigures {
     pub queues: usize,
 }
 
+/// Order of vifs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Order {
+    /// Most packets first, both ways together.
+    #[default]
+    Packets,
+    /// Most drops first.
+    Drops,
+    /// By domain and number.
+    Name,
+}
+
+impl Order {
+    /// Returns the next order.
+    pub fn next(self) -> Self {
+        match self {
+            Self::Packets => Self::Drops,
+            Self::Drops => Self::Name,
+            Self::Name => Self::Packets,
+        }
+    }
+
+    /// Returns the name of the order.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Packets => "packets",
+            Self::Drops => "drops",
+            Self::Name => "name",
+        }
+    }
+}
+
 impl Figures {
+    /// Sorts the vifs.
+    pub fn sort(&mut self, order: Order) {
+        match order {
+            Order::Packets => self.vifs.sort_by(|a, b| b.pps().total_cmp(&a.pps())),
+            Order::Drops => self.vifs.sort_by(|a, b| b.drops_rate.total_cmp(&a.drops_rate)),
+            // By length first, so that vif10.0 comes behind vif9.0.
+            Order::Name => self
+                .vifs
+                .sort_by(|a, b| (a.vif.len(), a.vif.as_str()).cmp(&(b.vif.len(), b.vif.as_str()))),
+        }
+    }
+
     /// Returns the activity between two samples. A vif, queue, worker or operation that `before`
     /// does not have is compared with itself, so its rates are zero. A counter that is less than
     /// before began anew, and counts from zero.
@@ -132,7 +176,7 @@ impl Figures {
         let rate =
             |from: u64, to: u64| if seconds > 0.0 { grown(from, to) as f64 / seconds } else { 0.0 };
         // A new vif is compared with its own counters.
-        let mut vifs: Vec<_> = after
+        let vifs: Vec<_> = after
             .vifs
             .iter()
             .map(|vif| {
@@ -142,7 +186,6 @@ impl Figures {
                 VifFigures::of(old.unwrap_or(&new), vif, rate)
             })
             .collect();
-        vifs.sort_by(|a, b| b.pps().total_cmp(&a.pps()));
         let uplink = after.uplink.as_ref().map(|uplink| {
             let old = before.uplink.as_ref().unwrap_or(uplink);
             UplinkFigures {
@@ -168,7 +211,7 @@ impl Figures {
             let old = before.platform.get(name).copied().unwrap_or(n);
             (name.clone(), rate(old, n))
         });
-        Self {
+        let mut figures = Self {
             host: after.host.clone(),
             mode: after.mode.clone(),
             seconds,
@@ -183,7 +226,9 @@ impl Figures {
                 limit: after.workers.first().map_or(0, |worker| worker.round_limit_ns),
             },
             control: after.control,
-        }
+        };
+        figures.sort(Order::Packets);
+        figures
     }
 }
 

@@ -1,26 +1,34 @@
 //! `grantway top` shows what running backends do now.
 //!
-//! [`sample`] is a backend's report, [`figures`] are the rates between two, and [`screen`] shows
-//! them. A backend does no work for this command but to report.
+//! [`sample`] is a backend's report, [`figures`] are the rates between two, and [`screen`] makes
+//! text of them, which [`live`] shows on a terminal. A backend does no work for this command but to report.
 
 mod figures;
+mod live;
 pub mod sample;
 mod screen;
 #[cfg(test)]
 mod tests;
 
-use crate::report::reports_in;
+pub use screen::scaled;
+
+use crate::running::{FolderArgs, REMEDY, reports};
 use clap::Args;
 use figures::Figures;
 use grantway_command::args::seconds;
 use grantway_command::error::CommandError;
 use grantway_command::output;
+use live::{Screen, Step, View};
 use sample::Sample;
 use serde::Deserialize;
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::io::IsTerminal;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Longest time for which a terminal shows no rates yet.
+const FIRST: Duration = Duration::from_millis(500);
 
 /// `grantway top`.
 #[derive(Debug, Args)]
@@ -33,19 +41,19 @@ or a command may wait for a worker. The control step is the one that mapped or
 unmapped most pages for requests of guests. A vif with several queues has one
 line per queue.
 
+Keys on a terminal: q quits, s sorts by packets, drops or name, p pauses, arrows
+and Page Up and Down scroll.
+
 Example:
   grantway top
   grantway top --host /tmp/gw --once
   grantway top --once --json | jq '.\"backend-0\".vifs[].tx_pps'")]
 pub struct TopArgs {
-    /// Directory of the embedded host. Default: real Xen.
-    #[arg(long, value_name = "DIR")]
-    pub host: Option<PathBuf>,
-    /// Directory of the sockets on Xen.
-    #[arg(long, value_name = "DIR", default_value = grantway_command::place::RUN_FOLDER, conflicts_with = "host")]
-    pub run_dir: PathBuf,
-    /// Seconds between two updates.
-    #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
+    /// Directory of the sockets.
+    #[command(flatten)]
+    pub folder: FolderArgs,
+    /// Time between two updates.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = seconds)]
     pub interval: f64,
     /// Show one interval, then exit.
     #[arg(long)]
@@ -55,28 +63,27 @@ pub struct TopArgs {
     pub json: bool,
 }
 
-/// Shows the figures of all backends of the folder, until the program is interrupted.
+/// Shows the figures of all backends of the folder, until the program is interrupted. On a terminal,
+/// keys change what is shown.
 ///
 /// # Errors
 ///
 /// No backend runs in the folder, or standard output cannot be written.
 pub fn run(args: &TopArgs) -> Result<(), CommandError> {
-    let dir = args.host.as_ref().unwrap_or(&args.run_dir);
+    let dir = args.folder.dir();
+    let interval = Duration::from_secs_f64(args.interval);
     let mut before = samples(dir)?;
+    if !args.once && !args.json && std::io::stdout().is_terminal() {
+        return watch(dir, interval, before);
+    }
     loop {
-        std::thread::sleep(Duration::from_secs_f64(args.interval));
+        std::thread::sleep(interval);
         let after = samples(dir)?;
-        let figures: BTreeMap<_, _> = after
-            .iter()
-            .map(|(name, now)| (name, Figures::between(before.get(name).unwrap_or(now), now)))
-            .collect();
-        match args.json {
-            true => output::line(json!(figures).to_string())?,
-            false => {
-                let parts = figures.iter().map(|(name, figures)| screen::show(name, figures));
-                output::screen(&parts.collect::<Vec<_>>().join("\n"))?;
-            }
-        }
+        let figures = between(&before, &after);
+        output::line(match args.json {
+            true => json!(figures).to_string(),
+            false => text(&figures),
+        })?;
         if args.once {
             return Ok(());
         }
@@ -84,15 +91,55 @@ pub fn run(args: &TopArgs) -> Result<(), CommandError> {
     }
 }
 
+/// Shows the figures on a terminal until a person has seen enough.
+fn watch(
+    dir: &Path,
+    interval: Duration,
+    mut before: BTreeMap<String, Sample>,
+) -> Result<(), CommandError> {
+    let mut screen = Screen::open()?;
+    let mut view = View::default();
+    // The first figures come soon.
+    let mut after = before.clone();
+    let mut wait = interval.min(FIRST);
+    loop {
+        let figures = between(&before, &after);
+        let sorted = |order| {
+            let mut figures = figures.clone();
+            figures.values_mut().for_each(|figures| figures.sort(order));
+            text(&figures)
+        };
+        if screen.show(&mut view, Instant::now() + wait, sorted)? == Step::Quit {
+            return Ok(());
+        }
+        (before, after) = (after, samples(dir)?);
+        wait = interval;
+    }
+}
+
+fn between(
+    before: &BTreeMap<String, Sample>,
+    after: &BTreeMap<String, Sample>,
+) -> BTreeMap<String, Figures> {
+    let of = |(name, now): (&String, &Sample)| {
+        (name.clone(), Figures::between(before.get(name).unwrap_or(now), now))
+    };
+    after.iter().map(of).collect()
+}
+
+fn text(figures: &BTreeMap<String, Figures>) -> String {
+    let parts = figures.iter().map(|(name, figures)| screen::show(name, figures));
+    parts.collect::<Vec<_>>().join("\n")
+}
+
 fn samples(dir: &Path) -> Result<BTreeMap<String, Sample>, CommandError> {
-    let reports = reports_in(dir)?;
-    let backends = reports.into_iter().filter(|(name, _)| name.starts_with("backend-"));
+    let backends = reports(dir)?.into_iter().filter(|(name, _)| name.starts_with("backend-"));
     let samples: BTreeMap<_, _> = backends
         .filter_map(|(name, report)| Some((name, Sample::deserialize(report).ok()?)))
         .collect();
     if samples.is_empty() {
         return Err(CommandError::Failed(format!(
-            "{}: no backend is running; start `grantway backend`, or give its --run-dir",
+            "{}: no backend is running; {REMEDY}",
             dir.display()
         )));
     }

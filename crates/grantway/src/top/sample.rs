@@ -80,6 +80,9 @@ pub struct Uplink {
 /// A port.
 #[derive(Debug, Default, Clone, Deserialize)]
 pub struct Port {
+    /// Name of the port; empty if the backend does not say.
+    #[serde(default)]
+    pub name: String,
     /// Frames dropped by reason.
     pub drops: BTreeMap<String, u64>,
 }
