@@ -1,11 +1,12 @@
 //! Arguments of the commands that have no folder of their own. The help text of an option
 //! says what it means.
 
+use crate::running::FolderArgs;
 use clap::{Args, ValueEnum};
 use grantway_backend::Checksums;
 use grantway_backend::policy::Policy;
 use grantway_command::args::{
-    Api, BufferPolicy, DOMAIN_MAX, GuestArgs, QUEUES_MAX, Switch, WaitModeArg,
+    Api, BufferPolicy, DOMAIN_MAX, GuestArgs, QUEUES_MAX, Switch, WaitModeArg, milliseconds,
 };
 use grantway_command::toolstack::mac::Mac;
 use std::path::PathBuf;
@@ -147,9 +148,10 @@ The backend prints `ready` when it serves. SIGTERM ends it and leaves the vifs
 connected: the next backend takes them over, and guests do not notice. The same
 holds after SIGKILL. SIGINT closes the vifs.
 
-With --rules, frames go through one graph of rules for each worker. In rules, \"uplink\" is the network behind the vifs' own
-ports. SIGHUP loads the file again without losing a frame. `grantway rules show`
-and `grantway graph` show what happened to the frames.
+With --rules, frames go through one graph of rules for each worker. In rules,
+\"uplink\" is the network behind the vifs' own ports. SIGHUP loads the file again
+without losing a frame. `grantway show rules` and `grantway show nodes` show what
+happened to the frames.
 
 When it serves, the backend keeps only the rights that it needs: it runs no
 program, the threads that move frames open no files and make no connections,
@@ -222,12 +224,14 @@ pub struct BackendArgs {
     /// processors, at most 4.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     pub workers: Option<u8>,
-    /// Time in ms that a frame waits for a guest that posts no pages. Then the frame is dropped.
-    #[arg(long, value_name = "MS", default_value_t = 10_000, hide_short_help = true)]
-    pub drain_timeout: u64,
-    /// Time in ms after which the interface of a guest that posts no pages loses its carrier.
-    #[arg(long, value_name = "MS", default_value_t = 60_000, hide_short_help = true)]
-    pub stall_timeout: u64,
+    /// Time that a frame waits for a guest that posts no pages, in ms if it has no unit. Then the
+    /// frame is dropped.
+    #[arg(long, value_name = "TIME", default_value = "10s", hide_short_help = true, value_parser = milliseconds(0))]
+    pub drain_timeout: u32,
+    /// Time after which the interface of a guest that posts no pages loses its carrier, in ms if it
+    /// has no unit.
+    #[arg(long, value_name = "TIME", default_value = "60s", hide_short_help = true, value_parser = milliseconds(0))]
+    pub stall_timeout: u32,
     /// Run on this processor only.
     #[arg(long, value_name = "N")]
     pub cpu: Option<usize>,
@@ -339,24 +343,6 @@ pub struct FrontendArgs {
     pub mtu: Option<u32>,
 }
 
-/// `grantway report`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Prints one object with one report per socket in the directory: counters of vifs,
-queues and ports, and calls to the hypervisor.
-
-Example:
-  grantway report | jq '.\"backend-0\".platform.copies'
-  grantway report --host /tmp/gw")]
-pub struct ReportArgs {
-    /// Directory of the embedded host. Default: real Xen.
-    #[arg(long, value_name = "DIR")]
-    pub host: Option<PathBuf>,
-    /// Directory of the sockets on Xen.
-    #[arg(long, value_name = "DIR", default_value = grantway_command::place::RUN_FOLDER, conflicts_with = "host")]
-    pub run_dir: PathBuf,
-}
-
 /// Best buffer policy that a backend accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PolicyBound {
@@ -398,12 +384,9 @@ Example:
   grantway doctor --json | jq '.findings[].remedy'
   grantway doctor --host /tmp/gw")]
 pub struct DoctorArgs {
-    /// Directory of the embedded host. Default: real Xen.
-    #[arg(long, value_name = "DIR")]
-    pub host: Option<PathBuf>,
-    /// Directory of the backend's socket on Xen.
-    #[arg(long, value_name = "DIR", default_value = grantway_command::place::RUN_FOLDER, conflicts_with = "host")]
-    pub run_dir: PathBuf,
+    /// Directory of the sockets.
+    #[command(flatten)]
+    pub folder: FolderArgs,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,

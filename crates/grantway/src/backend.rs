@@ -160,8 +160,8 @@ fn config(
             mode,
             queues: args.queues.into(),
             patience: Patience {
-                drain: Duration::from_millis(args.drain_timeout),
-                stall: Some(Duration::from_millis(args.stall_timeout)),
+                drain: Duration::from_millis(args.drain_timeout.into()),
+                stall: Some(Duration::from_millis(args.stall_timeout.into())),
             },
             policy: PolicyLimits {
                 most: args.policy.kind(),

@@ -2,12 +2,12 @@
 //! command does.
 
 use crate::args::{
-    AttachArgs, BackendArgs, DetachArgs, DoctorArgs, FrontendArgs, HostArgs, ListArgs, ReportArgs,
+    AttachArgs, BackendArgs, DetachArgs, DoctorArgs, FrontendArgs, HostArgs, ListArgs,
 };
 use crate::programs::{self, ProgramArgs};
 use crate::{
     attach, backend, ctl, doctor, flows, frontend, generate, host, list, nodes, overview, plan,
-    report, rules, top, uevent,
+    report, rules, show, top, uevent,
 };
 use clap::{CommandFactory, Parser, Subcommand};
 use grantway_command::error::CommandError;
@@ -57,6 +57,7 @@ pub enum Command {
     /// Remove a vif from a domain.
     Detach(DetachArgs),
     /// Show the vifs and tables of an embedded host.
+    #[command(hide = true)]
     List(ListArgs),
     /// Serve the vifs of guests, in place of xen-netback.
     Backend(BackendArgs),
@@ -67,7 +68,10 @@ pub enum Command {
     /// Change the hash and the staged pages of a running frontend.
     Ctl(crate::ctl::args::CtlArgs),
     /// Print the reports of running backends and frontends as JSON.
-    Report(ReportArgs),
+    #[command(hide = true)]
+    Report(report::ReportArgs),
+    /// Show vifs, queues, drops and more, once.
+    Show(show::ShowArgs),
     /// Show rates, batches, drops and workers of running backends.
     Top(crate::top::TopArgs),
     /// Run the whole path on this machine for a few seconds.
@@ -81,6 +85,7 @@ pub enum Command {
     /// Check a rules file, or show the counters of a backend's rules.
     Rules(crate::rules::RulesArgs),
     /// Show packets and time per node of a running backend.
+    #[command(hide = true)]
     Graph(crate::nodes::GraphArgs),
     /// Show TCP flows of a capture or a backend, and why they stalled.
     Flows(crate::flows::FlowsArgs),
@@ -114,6 +119,7 @@ impl CommandLine for Cli {
             Command::Iperf(_) => "iperf",
             Command::Ctl(_) => "ctl",
             Command::Report(_) => "report",
+            Command::Show(_) => "show",
             Command::Top(_) => "top",
             Command::Demo(_) => "demo",
             Command::Bench(_) => "bench",
@@ -144,6 +150,7 @@ impl CommandLine for Cli {
             Command::Iperf(_) => programs::run(programs::IPERF),
             Command::Ctl(args) => ctl::run(args),
             Command::Report(args) => report::run(args),
+            Command::Show(args) => show::run(args),
             Command::Top(args) => top::run(args),
             Command::Doctor(args) => doctor::run(args),
             Command::Plan(args) => plan::run(args),

@@ -12,7 +12,7 @@
 //! - [`claim`], [`confine`], [`notify`]: a backend is the only one of its domain, gives up rights,
 //!   and tells a service manager that it serves. [`uevent`]: events by which udev learns of a vif.
 //!   [`clock`]: its time.
-//! - [`report`]: the reports of both ends; [`trace`]: packets that a backend shows; [`ctl`]:
+//! - [`show`], [`report`]: the reports of both ends; [`trace`]: packets that a backend shows; [`ctl`]:
 //!   questions to a frontend.
 //! - [`rules`]: files of rules, and what they counted; [`nodes`]: what went through a backend's
 //!   graph; [`running`]: a running backend; [`mod@flows`]: the flows of a capture; [`top`]: what
@@ -46,6 +46,7 @@ mod report;
 mod rules;
 mod running;
 mod shares;
+mod show;
 mod top;
 mod trace;
 mod uevent;

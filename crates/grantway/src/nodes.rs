@@ -21,6 +21,7 @@ Each node processes a whole list of frames before the next node begins. A node
 without work is skipped and counts nothing. One list in 64 is timed. Without
 --rules a backend has its bridge and two nodes that merge TCP segments for
 receivers that accept large frames: `segments` reads them, `gro` merges them.
+`grantway show nodes` prints the same.
 
 Example:
   grantway graph
@@ -37,8 +38,17 @@ pub struct GraphArgs {
 ///
 /// No backend runs in the folder, or its report has no graph.
 pub fn run(args: &GraphArgs) -> Result<(), CommandError> {
-    let graph = of(&args.of.fetch()?)?;
-    if args.of.json {
+    show(&args.of.fetch()?, args.of.json)
+}
+
+/// Shows the nodes and drops of the graph in a backend's report.
+///
+/// # Errors
+///
+/// The report has no graph.
+pub fn show(report: &Value, json: bool) -> Result<(), CommandError> {
+    let graph = of(report)?;
+    if json {
         return output::line(graph.to_string());
     }
     let headings = ["node", "packets#", "vectors#", "packets/vector#", "ns/packet#"];

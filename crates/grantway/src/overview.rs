@@ -6,7 +6,7 @@ use std::fmt::Write;
 /// The groups, and the commands of each in the order in which they are shown.
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Run", &["backend", "frontend", "host"]),
-    ("Look", &["top", "list", "report", "flows", "doctor", "plan", "graph"]),
+    ("Look", &["show", "top", "flows", "doctor", "plan"]),
     ("Configure", &["attach", "detach", "rules", "ctl"]),
     ("Try", &["demo", "bench", "iperf"]),
     ("Shell", &["completions"]),

@@ -7,6 +7,7 @@ pub mod args;
 pub mod message;
 pub mod socket;
 
+use crate::running::sockets;
 use args::{
     AlgorithmArg, CtlArgs, CtlWhat, HashSetArgs, HashWhat, Key, StagingSetArgs, StagingWhat,
 };
@@ -18,9 +19,10 @@ use grantway_command::patience;
 use grantway_command::table::Table;
 use grantway_netif::toeplitz::KEY_BYTES;
 use message::{Answer, HashReport, HashSetting, Question, StagingReport, StagingSetting};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
 
 /// Time that a frontend and its backend have for an answer.
@@ -43,14 +45,67 @@ pub fn run(args: &CtlArgs) -> Result<(), CommandError> {
             StagingWhat::Remove(set) => (Question::StagingRemove(staging_setting(set)), false),
         },
     };
-    let as_json = |value| serde_json::to_string(&value).map_err(CommandError::failed);
-    output::line(match ask(args, &question)? {
-        Answer::Refused(why) => return Err(CommandError::Failed(why)),
-        Answer::Hash(report) if json => as_json(json!(report))?,
-        Answer::Hash(report) => told(&report),
-        Answer::Staging(queues) if json => as_json(json!({ "queues": queues }))?,
-        Answer::Staging(queues) => staging_told(&queues),
-    })
+    let answer = ask(args, &question)?;
+    output::line(if json { as_json(answer)?.to_string() } else { as_text(answer)? })
+}
+
+/// Subject of a question to all frontends of a folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject {
+    /// Settings of the hash.
+    Hash,
+    /// Staged pages.
+    Staging,
+}
+
+/// Asks all frontends of a folder, and shows their answers.
+///
+/// # Errors
+///
+/// No frontend runs in the folder, or one does not answer.
+pub fn show(dir: &Path, subject: Subject, json: bool) -> Result<(), CommandError> {
+    const REMEDY: &str =
+        "start `grantway frontend`, or give its directory with --host or --run-dir";
+    let question = match subject {
+        Subject::Hash => Question::HashShow,
+        Subject::Staging => Question::StagingShow,
+    };
+    let mut answers = Vec::new();
+    for (name, path) in sockets(dir, "ctl", REMEDY)? {
+        // A socket may be left of a frontend that was killed.
+        if let Ok(client) = UnixStream::connect(&path) {
+            answers.push((name, talk(client, &question)?));
+        }
+    }
+    if answers.is_empty() {
+        let dir = dir.display();
+        return Err(CommandError::Failed(format!("{dir}: no frontend is running; {REMEDY}")));
+    }
+    if json {
+        let each = answers.into_iter().map(|(name, answer)| Ok((name, as_json(answer)?)));
+        return output::line(json!(each.collect::<Result<Map<_, _>, CommandError>>()?).to_string());
+    }
+    let mut parts = Vec::new();
+    for (name, answer) in answers {
+        parts.push(format!("{name}\n{}\n", as_text(answer)?));
+    }
+    output::line(parts.join("\n"))
+}
+
+fn as_json(answer: Answer) -> Result<Value, CommandError> {
+    match answer {
+        Answer::Refused(why) => Err(CommandError::Failed(why)),
+        Answer::Hash(report) => Ok(json!(report)),
+        Answer::Staging(queues) => Ok(json!({ "queues": queues })),
+    }
+}
+
+fn as_text(answer: Answer) -> Result<String, CommandError> {
+    match answer {
+        Answer::Refused(why) => Err(CommandError::Failed(why)),
+        Answer::Hash(report) => Ok(told(&report)),
+        Answer::Staging(queues) => Ok(staging_told(&queues)),
+    }
 }
 
 fn staging_setting(set: &StagingSetArgs) -> StagingSetting {
@@ -106,7 +161,7 @@ fn random_key() -> Result<Key, CommandError> {
 fn ask(args: &CtlArgs, question: &Question) -> Result<Answer, CommandError> {
     let GuestArgs { host, domain, run_dir } = &args.guest;
     let path = ctl_socket(host.as_ref().unwrap_or(run_dir), *domain, args.devid);
-    let mut client = UnixStream::connect(&path).map_err(|e| {
+    let client = UnixStream::connect(&path).map_err(|e| {
         let of = domain.map_or_else(String::new, |domain| format!(" of domain {domain}"));
         CommandError::Failed(format!(
             "{}: {e}; no frontend is running for vif {}{of}; start it: grantway frontend",
@@ -114,6 +169,10 @@ fn ask(args: &CtlArgs, question: &Question) -> Result<Answer, CommandError> {
             args.devid
         ))
     })?;
+    talk(client, question)
+}
+
+fn talk(mut client: UnixStream, question: &Question) -> Result<Answer, CommandError> {
     let mut line = serde_json::to_string(question).map_err(CommandError::failed)?;
     line.push('\n');
     let mut answer = String::new();

@@ -39,9 +39,9 @@ use std::path::Path;
 ///
 /// [`CommandError::Reported`] if a finding is a FAIL.
 pub fn run(args: &DoctorArgs) -> Result<(), CommandError> {
-    let findings = match &args.host {
+    let findings = match &args.folder.host {
         Some(dir) => on_embedded(&Roots::system(dir), dir),
-        None => on_xen(&Roots::system(&args.run_dir)),
+        None => on_xen(&Roots::system(&args.folder.run_dir)),
     };
     output::line(match args.json {
         true => finding::json(&findings).to_string(),

@@ -12,7 +12,7 @@ mod text;
 
 use clap::Args;
 use grantway_command::args::DOMAIN_MAX;
-use grantway_command::args::seconds;
+use grantway_command::args::{milliseconds, seconds};
 use grantway_command::error::CommandError;
 use grantway_command::output;
 use grantway_command::report::Destination;
@@ -81,14 +81,14 @@ pub struct FlowsArgs {
     /// Domain that the backend runs in. Default: the only one with a backend.
     #[arg(long, value_name = "N", conflicts_with = "file", value_parser = clap::value_parser!(u16).range(0..=DOMAIN_MAX))]
     pub domain: Option<u16>,
-    /// Seconds to read. Default: until Ctrl-C.
-    #[arg(long, value_name = "S", conflicts_with = "file", value_parser = seconds)]
+    /// Time to read. Default: until Ctrl-C.
+    #[arg(long, value_name = "TIME", conflicts_with = "file", value_parser = seconds)]
     pub seconds: Option<f64>,
     /// Also write the packets to a capture.
     #[arg(long, value_name = "FILE.pcapng", conflicts_with = "file")]
     pub write: Option<PathBuf>,
-    /// Shortest stall in milliseconds.
-    #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Shortest stall, in ms if it has no unit.
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = milliseconds(1))]
     pub stall: u32,
     /// Show all details of one flow, by its number in the table.
     #[arg(long, value_name = "N")]

@@ -5,6 +5,7 @@ mod live;
 mod show;
 
 pub use live::{LiveRules, secret};
+pub use show::show;
 
 use clap::{Args, Subcommand};
 use grantway_command::error::CommandError;

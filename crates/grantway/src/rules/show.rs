@@ -16,6 +16,7 @@ const NAME_MAX: usize = 40;
 #[command(after_help = "\
 Each frame is counted at the first rule and at the first filter that match it.
 When the file is loaded again, rules that keep their names keep their counters.
+`grantway show rules` prints the same.
 
 Example:
   grantway rules show
@@ -32,15 +33,23 @@ pub struct ShowArgs {
 ///
 /// No backend runs in the folder, or it has no rules.
 pub fn run(args: &ShowArgs) -> Result<(), CommandError> {
-    let report = args.of.fetch()?;
-    let (file, graph) = (&report["rules"], nodes::of(&report)?);
+    show(&args.of.fetch()?, args.of.json)
+}
+
+/// Shows the counts in a backend's report.
+///
+/// # Errors
+///
+/// The backend has no rules.
+pub fn show(report: &Value, json: bool) -> Result<(), CommandError> {
+    let (file, graph) = (&report["rules"], nodes::of(report)?);
     if file.is_null() {
         return Err(CommandError::Failed(
             "the backend has no rules loaded; start it with --rules FILE".into(),
         ));
     }
     // JSON has the file's state and the graph's counts in one object.
-    if args.of.json {
+    if json {
         let mut value = file.clone();
         for key in ["rules", "default", "filters", "drops", "connections", "stations", "flows"] {
             value[key] = graph[key].clone();

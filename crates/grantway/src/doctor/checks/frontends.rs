@@ -53,7 +53,7 @@ fn crossing(vif: &OwnVif, ours: &Ours) -> String {
         _ if !matches!(wished.as_str(), "auto" | "staging") => {
             "the frontend did not ask for it: grantway frontend --policy auto"
         }
-        "staging" => "the backend accepted no page: grantway ctl staging show",
+        "staging" => "the backend accepted no page: grantway show staging",
         _ if !vif.control_ring => "the backend has no control ring",
         _ if vif.refuses_staging => "the backend's --policy excludes it",
         _ => "the backend does not offer it",
