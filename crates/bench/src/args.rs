@@ -61,6 +61,9 @@ pub enum BenchWhat {
     /// Process that runs all guests of `scale`.
     #[command(hide = true)]
     Guests(crate::scale::args::GuestsArgs),
+    /// Program at one end of the TAPs of `peers`.
+    #[command(hide = true)]
+    TapEnd(crate::peers::args::TapEndArgs),
     /// Both ends in one thread, to count instructions.
     #[command(hide = true)]
     Turns(TurnsArgs),

@@ -50,6 +50,7 @@ fn bench(args: &BenchArgs) -> Result<(), CommandError> {
         BenchWhat::Scale(args) => scale::run(args),
         BenchWhat::Prices(args) => prices::run(args),
         BenchWhat::Guests(args) => scale::guests::run(args),
+        BenchWhat::TapEnd(args) => peers::tap_end::run(args),
     }
 }
 

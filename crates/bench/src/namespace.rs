@@ -20,6 +20,19 @@ impl Namespace {
         Ok(namespace)
     }
 
+    /// Turns IPv6 off for interfaces that are made from now on, so that the kernel sends nothing of
+    /// its own on them.
+    ///
+    /// # Errors
+    ///
+    /// The setting cannot be written.
+    pub fn without_ipv6(&self, watch: &Watch) -> Result<(), CommandError> {
+        // A kernel without IPv6 has no such file.
+        let at = "/proc/sys/net/ipv6/conf/default/disable_ipv6";
+        let script = format!("test ! -e {at} || echo 1 > {at}");
+        run("ip", &["netns", "exec", &self.0, "sh", "-c", &script], PROMPT, watch).map(drop)
+    }
+
     /// Runs `ip` in the namespace. Returns its output.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! `grantway bench peers` with real testpmds. Nothing of them may stay.
 //!
 //! The tests need dpdk-testpmd; without it they print `skipped` and pass. Links of the kernel need
-//! root and `ip` as well.
+//! root and `ip` as well, and plain TAPs need only those.
 
 #[path = "../../grantway/tests/common/mod.rs"]
 mod common;
@@ -32,7 +32,8 @@ fn rows(args: &[&str]) -> Vec<Value> {
     let found: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e} in {text}"));
     assert_eq!((&found["bench"], &found["host"]), (&"peers".into(), &"embedded".into()));
     let page = std::fs::read_to_string(&page).expect("a page");
-    for part in ["Grantway and its peers", "Command lines", "dpdk-testpmd --lcores"] {
+    let peer = if args.contains(&"plain-tap") { "bench tap-end" } else { "dpdk-testpmd --lcores" };
+    for part in ["Grantway and its peers", "Command lines", peer] {
         assert!(page.contains(part), "no {part:?} in the page");
     }
     let left = std::fs::read_dir(folder.path()).expect("the folder").flatten();
@@ -112,12 +113,30 @@ fn the_kernels_links_take_their_namespaces_with_them() {
     };
     // A run that was killed may have left its namespaces.
     let before = namespaces();
-    let rows = rows(&["--peer", "veth,tap", "--direction", "rx", "--size", "256", "--burst", "32"]);
-    assert_eq!(rows.len(), 4, "{rows:?}");
+    let links = "veth,tap,plain-tap";
+    let rows = rows(&["--peer", links, "--direction", "rx", "--size", "256", "--burst", "32"]);
+    assert_eq!(rows.len(), 5, "{rows:?}");
     check(&rows[1], "grantway, lending API", ["generator", "--api lend"]);
     check(&rows[2], "testpmd, AF_PACKET", ["iface=gwb1", "iface=gwf1"]);
     check(&rows[3], "testpmd, net_tap, bridge", ["txonly", "rxonly"]);
+    let ends = ["--work send --size=256", "--interface gwf1 --work take"];
+    check(&rows[4], "TAPs by read and write, bridge", ends);
+    let bursts = rows.iter().map(|row| row["burst"].as_u64());
+    assert!(bursts.eq([32, 32, 32, 32, 1].map(Some)), "{rows:?}");
     assert_eq!(namespaces(), before);
+}
+
+#[test]
+fn one_packet_goes_round_two_plain_taps() {
+    let _alone = alone();
+    if !available(&["ip"]) {
+        return;
+    }
+    let rows = rows(&["--peer", "plain-tap", "--direction", "round-trip", "--size", "64"]);
+    assert_eq!(rows.len(), 2, "{rows:?}");
+    let ends = ["tap-end --interface gwb1 --work echo", "--work bounce --size=64"];
+    check(&rows[1], "TAPs by read and write, bridge", ends);
+    assert!(rows[1]["mean_ns"].as_f64() > Some(0.0), "{rows:?}");
 }
 
 #[test]

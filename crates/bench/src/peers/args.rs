@@ -1,6 +1,7 @@
 //! Command line of `grantway bench peers`.
 
 use super::link::Link;
+use super::tap_end::Work;
 use crate::args::{List, Listed, OutputArgs, named, narrow, numbers};
 use crate::rig::Direction;
 use clap::Args;
@@ -21,6 +22,8 @@ Peers:
   vhost-packed  like vhost-split, with a packed ring
   veth          AF_PACKET at both ends of a veth; needs root
   tap           two TAPs (DPDK's net_tap) and a bridge of the kernel; needs root
+  plain-tap     like tap, with two programs of ours that read and write one frame
+                per system call, with a header of the TAP and without offloads
 Each set-up has two processes, each pinned to a processor, one queue of 256
 slots, copy mode and no hugepages. Grantway's set-up is a backend and a frontend
 with staging, a generator, and a port that counts frames and discards them, like
@@ -74,6 +77,31 @@ pub struct PeersArgs {
     pub output: OutputArgs,
 }
 
+/// `grantway bench tap-end`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+`grantway bench peers --peer plain-tap` starts this process twice. It creates the
+TAP, prints `ready`, and reads lines from standard input: `start` begins its
+work, and `show` prints the number of frames received and the time. It ends with
+its standard input.
+
+Example:
+  grantway bench tap-end --interface tap7 --work take --cpu 0")]
+pub struct TapEndArgs {
+    /// Name of the TAP.
+    #[arg(long, value_name = "NAME")]
+    pub interface: String,
+    /// Work to do.
+    #[arg(long, value_enum)]
+    pub work: Work,
+    /// Size of the frames that are made, in bytes, without FCS.
+    #[arg(long, value_name = "N", default_value = "64", value_parser = size)]
+    pub size: usize,
+    /// Pin this process to a processor.
+    #[arg(long, value_name = "N")]
+    pub cpu: usize,
+}
+
 fn peers(text: &str) -> Listed<Link> {
     named(text, &Link::ALL, |link| link.name().to_owned())
 }
@@ -87,6 +115,13 @@ fn sizes(text: &str) -> Listed<usize> {
     numbers(text, 64, SIZE_MAX, "bytes").map(narrow)
 }
 
+fn size(text: &str) -> Result<usize, String> {
+    match sizes(text)?.0[..] {
+        [size] => Ok(size),
+        _ => Err(format!("found {text:?}, expected one size")),
+    }
+}
+
 fn bursts(text: &str) -> Listed<u32> {
     numbers(text, 1, BURST_MAX, "frames").map(narrow)
 }
@@ -98,7 +133,10 @@ mod tests {
     #[test]
     fn errors_say_what_was_found_and_expected() {
         for (refused, parts) in [
-            (peers("xdp").err(), ["\"xdp\"", "memif, vhost-split, vhost-packed, veth, tap"]),
+            (
+                peers("xdp").err(),
+                ["\"xdp\"", "memif, vhost-split, vhost-packed, veth, tap, plain-tap"],
+            ),
             (directions("guest-to-guest").err(), ["\"guest-to-guest\"", "tx, rx, round-trip"]),
             (sizes("1515").err(), ["\"1515\"", "64 to 1514"]),
             (bursts("513").err(), ["\"513\"", "1 to 512"]),

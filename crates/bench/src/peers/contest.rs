@@ -27,7 +27,7 @@ const TIMED: u32 = 16;
 pub enum Contender {
     /// Grantway's ends.
     Grantway(Api),
-    /// Two testpmds.
+    /// Two programs, and the link between them.
     Peer(Link),
 }
 
@@ -38,6 +38,14 @@ impl Contender {
             Self::Grantway(Api::Copy) => "grantway, copying API",
             Self::Grantway(Api::Lend) => "grantway, lending API",
             Self::Peer(link) => link.words(),
+        }
+    }
+
+    /// Returns the bursts that the contender tries on a point.
+    fn bursts(self, point: &Point) -> Vec<u32> {
+        match self {
+            Self::Grantway(_) => point.bursts.clone(),
+            Self::Peer(link) => link.bursts(&point.bursts),
         }
     }
 }
@@ -139,7 +147,7 @@ impl Side {
                 Ok(Self::Grantway { api, rigs, at: 0, direction, host, mode })
             }
             Contender::Peer(link) => {
-                let burst = point.bursts.first().copied().unwrap_or(1);
+                let burst = who.bursts(point).first().copied().unwrap_or(1);
                 let cpus = match probe::processors()[..] {
                     [one, two, ..] => [one, two],
                     [one] => [one, one],
@@ -182,7 +190,7 @@ impl Side {
             Self::Peer(pair) => {
                 pair.resume();
                 std::thread::sleep(STRIDE);
-                // testpmd tells the rate since it was last asked, so it is asked at the beginning,
+                // A peer tells the rate since it was last asked, so it is asked at the beginning,
                 // too.
                 pair.show(watch)?;
                 let (since, time) = (Instant::now(), pair.time());
@@ -289,7 +297,7 @@ pub fn run(
     // Each contender finds its best burst while the others are held still.
     for &who in contenders {
         let mut side = Side::start(who, point, watch)?;
-        let burst = side.choose(&point.bursts, watch)?;
+        let burst = side.choose(&who.bursts(point), watch)?;
         standings.push(side.standing(point, burst));
         sides.push(side);
     }

@@ -1,5 +1,6 @@
-//! Two testpmds, and the link between them.
+//! Two programs that exchange packets, and the link between them.
 
+use super::plain::{self, Plain};
 use super::testpmd::{Plan, Role, Shown, Testpmd};
 use crate::namespace::Namespace;
 use crate::rig::Direction;
@@ -29,14 +30,16 @@ pub enum Link {
     VhostPacked,
     /// AF_PACKET on both ends of a veth.
     Veth,
-    /// TAPs of one bridge.
+    /// TAPs of one bridge, by testpmd.
     Tap,
+    /// TAPs of one bridge, by two programs that read and write one frame per system call.
+    PlainTap,
 }
 
 impl Link {
     /// All links, those with shared memory first.
-    pub const ALL: [Self; 5] =
-        [Self::Memif, Self::VhostSplit, Self::VhostPacked, Self::Veth, Self::Tap];
+    pub const ALL: [Self; 6] =
+        [Self::Memif, Self::VhostSplit, Self::VhostPacked, Self::Veth, Self::Tap, Self::PlainTap];
 
     /// Returns the name of the link on the command line.
     pub fn name(self) -> &'static str {
@@ -46,6 +49,7 @@ impl Link {
             Self::VhostPacked => "vhost-packed",
             Self::Veth => "veth",
             Self::Tap => "tap",
+            Self::PlainTap => "plain-tap",
         }
     }
 
@@ -57,12 +61,27 @@ impl Link {
             Self::VhostPacked => "testpmd, vhost packed",
             Self::Veth => "testpmd, AF_PACKET",
             Self::Tap => "testpmd, net_tap, bridge",
+            Self::PlainTap => "TAPs by read and write, bridge",
         }
     }
 
     /// Returns true if the kernel carries the packets, between interfaces.
     pub fn has_interfaces(self) -> bool {
-        matches!(self, Self::Veth | Self::Tap)
+        matches!(self, Self::Veth | Self::Tap) || !self.has_testpmd()
+    }
+
+    /// Returns true if testpmd is at both ends.
+    pub fn has_testpmd(self) -> bool {
+        self != Self::PlainTap
+    }
+
+    /// Returns the bursts to try, of those that were asked for. Programs that move one frame per
+    /// system call have no other burst.
+    pub fn bursts(self, asked: &[u32]) -> Vec<u32> {
+        match self {
+            Self::PlainTap => vec![1],
+            _ => asked.to_vec(),
+        }
     }
 
     /// Returns the backend's device, which listens if there is a socket, and the guest's device.
@@ -88,11 +107,49 @@ impl Link {
                 format!("net_af_packet0,iface={interface},framecnt=256,qdisc_bypass=1")
             }),
             Self::Tap => [behind, guest].map(|interface| format!("net_tap0,iface={interface}")),
+            Self::PlainTap => [behind, guest].map(str::to_owned),
         }
     }
 }
 
-/// Returns the work of the backend's testpmd, and that of the guest's.
+/// One of the two programs of a link.
+pub trait End {
+    /// Waits until its end of the link is connected.
+    ///
+    /// # Errors
+    ///
+    /// The end was not connected in time, or the program ended.
+    fn wait_link(&mut self, watch: &Watch) -> Result<(), CommandError>;
+
+    /// Starts the work.
+    ///
+    /// # Errors
+    ///
+    /// The program ended.
+    fn go(&mut self) -> Result<(), CommandError>;
+
+    /// Sets the number of packets that are moved at a time.
+    ///
+    /// # Errors
+    ///
+    /// The program ended.
+    fn set_burst(&mut self, burst: u32) -> Result<(), CommandError>;
+
+    /// Asks for the statistics of received packets. Their rate is that since the last question.
+    ///
+    /// # Errors
+    ///
+    /// The program ended, or did not answer in time.
+    fn show(&mut self, watch: &Watch) -> Result<Shown, CommandError>;
+
+    /// Returns the processor time that the program had.
+    fn time(&self) -> Duration;
+
+    /// Sends the program a signal, to hold it still or to let it go on.
+    fn signal(&self, signal: Signal);
+}
+
+/// Returns the work of the backend's program, and that of the guest's.
 fn roles(direction: Direction, size: usize) -> [Role; 2] {
     match direction {
         Direction::Rx => [Role::Send(size), Role::Take],
@@ -101,9 +158,9 @@ fn roles(direction: Direction, size: usize) -> [Role; 2] {
     }
 }
 
-/// Two testpmds that exchange packets.
+/// Two programs that exchange packets.
 pub struct Pair {
-    ends: [Testpmd; 2],
+    ends: [Box<dyn End>; 2],
     /// Index of the end that receives the measured packets.
     receiver: usize,
     _namespace: Option<Namespace>,
@@ -158,12 +215,16 @@ impl Pair {
         let own = format!("gwp{}-{}", std::process::id(), link.name());
         let namespace = link.has_interfaces().then(|| Namespace::new(own, watch)).transpose()?;
         // The kernel's links need interfaces, which are in a namespace of this pair. A veth is made
-        // before testpmd starts; TAPs are made by testpmd.
+        // before the programs start; TAPs are made by the programs.
         let ip = |args: &[&str]| match &namespace {
             Some(namespace) => namespace.ip(args, watch).map(drop),
             None => Ok(()),
         };
         let [behind, guest] = INTERFACES;
+        if let Some(namespace) = &namespace {
+            // Packets of the kernel's own would go round with the measured ones.
+            namespace.without_ipv6(watch)?;
+        }
         if link == Link::Veth {
             ip(&["link", "add", behind, "type", "veth", "peer", "name", guest])?;
             for interface in INTERFACES {
@@ -181,12 +242,24 @@ impl Pair {
             cpu: cpus[at],
             folder: folder.path(),
         });
-        let commands = plans.each_ref().map(|plan| plan.args().join(" ").replace(&path, "DIR"));
-        let start = |plan| Testpmd::start(plan, namespace.as_ref(), watch);
+        let commands = plans.each_ref().map(|plan| match link.has_testpmd() {
+            true => plan.args().join(" ").replace(&path, "DIR"),
+            false => format!("grantway {}", plain::args(plan).join(" ")),
+        });
+        let start = |plan| -> Result<Box<dyn End>, CommandError> {
+            match &namespace {
+                Some(namespace) if !link.has_testpmd() => {
+                    Ok(Box::new(Plain::start(plan, namespace, watch)?))
+                }
+                namespace => Ok(Box::new(Testpmd::start(plan, namespace.as_ref(), watch)?)),
+            }
+        };
         let ends = [start(&plans[0])?, start(&plans[1])?];
-        if link == Link::Tap {
+        if matches!(link, Link::Tap | Link::PlainTap) {
             ip(&["link", "add", "gwbr", "type", "bridge"])?;
             for interface in INTERFACES {
+                // As many frames wait in a TAP as in any other link.
+                ip(&["link", "set", interface, "txqueuelen", "256"])?;
                 ip(&["link", "set", interface, "master", "gwbr"])?;
                 // Returning packets have the other port's own address as their source.
                 ip(&["link", "set", interface, "type", "bridge_slave", "learning", "off"])?;
@@ -245,7 +318,7 @@ impl Pair {
 
     /// Returns the processor time that both ends had.
     pub fn time(&self) -> Duration {
-        self.ends.iter().map(Testpmd::time).sum()
+        self.ends.iter().map(|end| end.time()).sum()
     }
 
     /// Holds both ends still.
@@ -272,6 +345,15 @@ mod tests {
             assert_eq!(devices(link).contains("packed_vq=1"), link == Link::VhostPacked);
         }
         assert_eq!(devices(Link::Veth).matches("framecnt=256").count(), 2);
+    }
+
+    #[test]
+    fn programs_that_move_one_frame_per_call_have_one_burst() {
+        for link in Link::ALL {
+            let tried = link.bursts(&[32, 64]);
+            assert_eq!(tried == [32, 64], link.has_testpmd(), "{link:?}");
+        }
+        assert_eq!(Link::PlainTap.bursts(&[32, 64]), [1]);
     }
 
     #[test]

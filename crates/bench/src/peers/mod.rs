@@ -1,13 +1,16 @@
 //! `grantway bench peers`: staging against other ways to carry packets between two processes of one
 //! machine. These are memif and vhost-user, by testpmd of DPDK, and the kernel.
 //!
-//! - [`args`]: the command line; [`testpmd`]: one testpmd; [`link`]: two of them, and the link
-//!   between; [`contest`]: Grantway and its peers in turns; [`page`]: the report.
+//! - [`args`]: the command lines; [`testpmd`]: one testpmd; [`tap_end`]: a program that reads and
+//!   writes a TAP, and [`plain`]: one such process; [`link`]: two processes, and the link between;
+//!   [`contest`]: Grantway and its peers in turns; [`page`]: the report.
 
 pub mod args;
 mod contest;
 mod link;
 mod page;
+mod plain;
+pub mod tap_end;
 mod testpmd;
 
 use super::document::{self, Column, Document, Shown};
@@ -175,9 +178,14 @@ const COLUMNS: [Column<Row>; 15] = {
 pub fn run(args: &PeersArgs) -> Result<(), CommandError> {
     let timing = Timing::short(args.seconds, args.pairs)?;
     // All that may be missing is told before anything is started.
-    check_programs(&testpmd::PROGRAMS)?;
+    if args.peer.0.iter().any(|link| link.has_testpmd()) {
+        check_programs(&testpmd::PROGRAMS)?;
+    }
     if args.peer.0.iter().any(|link| link.has_interfaces()) {
-        let without = |e| CommandError::Failed(format!("{e}, or remove veth and tap from --peer"));
+        let without = |e| {
+            let of = "or remove veth, tap and plain-tap from --peer";
+            CommandError::Failed(format!("{e}, {of}"))
+        };
         check_rights().map_err(without)?;
         check_programs(&[("ip", "iproute2")])?;
     }

@@ -1,5 +1,6 @@
 //! One testpmd of DPDK: its start, its commands, and its answers.
 
+use super::link::End;
 use crate::namespace::Namespace;
 use crate::tools::{Process, Watch};
 use grantway_command::error::CommandError;
@@ -122,13 +123,10 @@ impl Testpmd {
         })?;
         Ok(Self { process, role: plan.role })
     }
+}
 
-    /// Waits until the port of testpmd is connected.
-    ///
-    /// # Errors
-    ///
-    /// The port was not connected in time, or testpmd ended.
-    pub fn wait_link(&mut self, watch: &Watch) -> Result<(), CommandError> {
+impl End for Testpmd {
+    fn wait_link(&mut self, watch: &Watch) -> Result<(), CommandError> {
         let mut asked: Option<Instant> = None;
         watch.wait("dpdk-testpmd: its link", START, || {
             self.process.check()?;
@@ -140,33 +138,19 @@ impl Testpmd {
         })
     }
 
-    /// Starts the work.
-    ///
-    /// # Errors
-    ///
-    /// testpmd ended.
-    pub fn go(&mut self) -> Result<(), CommandError> {
+    fn go(&mut self) -> Result<(), CommandError> {
         self.process.tell(self.role.start())
     }
 
-    /// Sets the number of packets that testpmd moves at a time. Stops the work for that, since a
-    /// sender that runs on would send packets that it has not made.
-    ///
-    /// # Errors
-    ///
-    /// testpmd ended.
-    pub fn set_burst(&mut self, burst: u32) -> Result<(), CommandError> {
+    /// Stops the work for that, since a sender that runs on would send packets that it has not
+    /// made.
+    fn set_burst(&mut self, burst: u32) -> Result<(), CommandError> {
         ["stop", &format!("set burst {burst}"), "start"]
             .iter()
             .try_for_each(|line| self.process.tell(line))
     }
 
-    /// Asks testpmd for the statistics of its port. Their rate is that since the last question.
-    ///
-    /// # Errors
-    ///
-    /// testpmd ended, or did not answer in time.
-    pub fn show(&mut self, watch: &Watch) -> Result<Shown, CommandError> {
+    fn show(&mut self, watch: &Watch) -> Result<Shown, CommandError> {
         let before = Shown::all(&self.process.said()).len();
         self.process.tell("show port stats 0")?;
         watch.wait("dpdk-testpmd: its answer", ANSWER, || {
@@ -175,13 +159,11 @@ impl Testpmd {
         })
     }
 
-    /// Returns the processor time that testpmd had.
-    pub fn time(&self) -> Duration {
+    fn time(&self) -> Duration {
         self.process.time()
     }
 
-    /// Sends testpmd a signal, to hold it still or to let it go on.
-    pub fn signal(&self, signal: Signal) {
+    fn signal(&self, signal: Signal) {
         self.process.signal(signal);
     }
 }
