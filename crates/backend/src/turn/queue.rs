@@ -295,6 +295,21 @@ impl Queue {
         self.after_transmit(out, scratch, rules.as_mut(), events)
     }
 
+    /// Moves at most a burst to the guest, and looks for nothing from it, in one of the turns until the
+    /// next look at a guest that sends few packets at a time without pause. Returns none in any other
+    /// turn.
+    pub(crate) fn turn_between_looks(
+        &mut self,
+        scratch: &mut Scratch,
+        rules: Option<&mut Filter<'_>>,
+        events: &mut dyn EventChannels,
+    ) -> Result<Option<Turn>, VifError> {
+        match self.transmit.leaves_out() {
+            true => self.after_transmit(Moved::default(), scratch, rules, events).map(Some),
+            false => Ok(None),
+        }
+    }
+
     /// Returns true if the port might not take a turn's packets, which then stay on the guest's
     /// ring.
     #[cold]

@@ -378,15 +378,31 @@ impl Worker {
             }
             return Ok(self.stall(place, turn));
         }
+        // Only a queue that is alone lets turns pass: nobody waits for the end of its turn, and it does
+        // not sleep meanwhile.
+        let is_patient = !self.by_rounds
+            && since.is_none()
+            && !self.uplink_active
+            && self.spin.budget() != Some(Duration::ZERO);
+        let mut is_between_looks = false;
         let turn = match bridged {
             false => {
                 let (lists, id) = (&mut self.bridge.lists, slot.id);
-                let rules = lists.are_asked().then(|| Filter {
+                let mut rules = lists.are_asked().then(|| Filter {
                     lists,
                     id,
                     now: (self.service.settings.clock)(),
                 });
-                slot.queue.turn(&mut self.scratch, rules, merger, self.events.as_mut())?
+                let (scratch, events) = (&mut self.scratch, self.events.as_mut());
+                let between = match is_patient {
+                    true => slot.queue.turn_between_looks(scratch, rules.as_mut(), events)?,
+                    false => None,
+                };
+                is_between_looks = between.is_some();
+                match between {
+                    Some(turn) => turn,
+                    None => slot.queue.turn(scratch, rules, merger, events)?,
+                }
             }
             true => {
                 let turn = self.turn_bridged(place)?;
@@ -421,6 +437,8 @@ impl Worker {
             None => {}
         }
         match turn.packets {
+            // The next look comes by itself.
+            0 if is_between_looks => Ok(Served::Active),
             0 => self.rest(place, turn.call_at),
             _ => Ok(Served::Active),
         }
