@@ -260,6 +260,9 @@ impl Queue {
         merger: Option<&mut Merger>,
         events: &mut dyn EventChannels,
     ) -> Result<Turn, VifError> {
+        if scratch.is_patient && self.transmit.leaves_out() {
+            return self.after_transmit(Moved::default(), scratch, rules.as_mut(), events);
+        }
         if self.fills && self.is_full(events)? {
             return self.after_transmit(Moved::default(), scratch, rules.as_mut(), events);
         }
@@ -295,19 +298,9 @@ impl Queue {
         self.after_transmit(out, scratch, rules.as_mut(), events)
     }
 
-    /// Moves at most a burst to the guest, and looks for nothing from it, in one of the turns until the
-    /// next look at a guest that sends few packets at a time without pause. Returns none in any other
-    /// turn.
-    pub(crate) fn turn_between_looks(
-        &mut self,
-        scratch: &mut Scratch,
-        rules: Option<&mut Filter<'_>>,
-        events: &mut dyn EventChannels,
-    ) -> Result<Option<Turn>, VifError> {
-        match self.transmit.leaves_out() {
-            true => self.after_transmit(Moved::default(), scratch, rules, events).map(Some),
-            false => Ok(None),
-        }
+    /// Returns true if a turn is left out before the next look at the guest's packets.
+    pub(crate) fn is_between_looks(&self) -> bool {
+        self.transmit.is_between_looks()
     }
 
     /// Returns true if the port might not take a turn's packets, which then stay on the guest's

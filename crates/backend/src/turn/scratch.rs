@@ -56,6 +56,8 @@ pub(crate) struct Scratch {
     pub waited_from: Vec<(Key, Duration)>,
     /// True if the queue that has its turn has the worker for itself.
     pub alone: bool,
+    /// True if the queue that has the turn may look later at its guest's packets.
+    pub is_patient: bool,
 }
 
 impl Scratch {
@@ -71,6 +73,7 @@ impl Scratch {
             delivery: Delivery::new(),
             waited_from: Vec::with_capacity(BURST),
             alone: true,
+            is_patient: false,
         }
     }
 

@@ -251,6 +251,11 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         self.later.leaves_out()
     }
 
+    /// Returns true if more turns are left out before the next look.
+    pub(crate) fn is_between_looks(&self) -> bool {
+        self.later.is_waiting()
+    }
+
     /// Gives the answers that wait for pages to be unmapped, and unmaps them before: from then
     /// on the guest may do with those pages as it likes. Returns whether to signal it.
     pub(crate) fn settle(&mut self, stretches: Option<&mut Stretches>) -> Result<bool, VifError> {

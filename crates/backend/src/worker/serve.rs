@@ -45,6 +45,8 @@ pub(super) struct Worker {
     number: usize,
     service: Service,
     spin: Spin,
+    /// True if the worker looks again before it sleeps.
+    polls: bool,
     /// True if there was anything to do since the worker last slept.
     worked: bool,
     events: Box<dyn EventChannels>,
@@ -110,6 +112,7 @@ impl Worker {
             scratch: Scratch::new(Some(service.platform.as_ref())),
             merger,
             service,
+            polls: spin.budget() != Some(Duration::ZERO),
             spin,
             worked: false,
             events,
@@ -254,6 +257,9 @@ impl Worker {
     fn serve_active(&mut self) {
         // A queue that is alone shares with no other, and the clock costs a system call.
         self.scratch.alone = true;
+        // Only a queue that is alone lets turns pass: nobody waits for the end of its turn, and it does
+        // not sleep meanwhile.
+        self.scratch.is_patient = self.polls && !self.by_rounds && !self.uplink_active;
         let (mut since, mut start) = (None, Duration::ZERO);
         let mut at = self.rounds.first(self.active.len());
         while let Some(&place) = self.active.get(at) {
@@ -308,7 +314,7 @@ impl Worker {
 
     /// Begins to share time among the active queues. Returns the processor time used up to now.
     fn share(&mut self) -> Duration {
-        self.scratch.alone = false;
+        (self.scratch.alone, self.scratch.is_patient) = (false, false);
         let now = self.used();
         self.shares.begin(now);
         for &place in &self.active {
@@ -378,31 +384,15 @@ impl Worker {
             }
             return Ok(self.stall(place, turn));
         }
-        // Only a queue that is alone lets turns pass: nobody waits for the end of its turn, and it does
-        // not sleep meanwhile.
-        let is_patient = !self.by_rounds
-            && since.is_none()
-            && !self.uplink_active
-            && self.spin.budget() != Some(Duration::ZERO);
-        let mut is_between_looks = false;
         let turn = match bridged {
             false => {
                 let (lists, id) = (&mut self.bridge.lists, slot.id);
-                let mut rules = lists.are_asked().then(|| Filter {
+                let rules = lists.are_asked().then(|| Filter {
                     lists,
                     id,
                     now: (self.service.settings.clock)(),
                 });
-                let (scratch, events) = (&mut self.scratch, self.events.as_mut());
-                let between = match is_patient {
-                    true => slot.queue.turn_between_looks(scratch, rules.as_mut(), events)?,
-                    false => None,
-                };
-                is_between_looks = between.is_some();
-                match between {
-                    Some(turn) => turn,
-                    None => slot.queue.turn(scratch, rules, merger, events)?,
-                }
+                slot.queue.turn(&mut self.scratch, rules, merger, self.events.as_mut())?
             }
             true => {
                 let turn = self.turn_bridged(place)?;
@@ -437,8 +427,6 @@ impl Worker {
             None => {}
         }
         match turn.packets {
-            // The next look comes by itself.
-            0 if is_between_looks => Ok(Served::Active),
             0 => self.rest(place, turn.call_at),
             _ => Ok(Served::Active),
         }
@@ -449,6 +437,9 @@ impl Worker {
     fn rest(&mut self, place: Place, call_at: Option<Instant>) -> Result<Served, VifError> {
         let Some(slot) = self.queues.get_mut(place) else { return Ok(Served::Armed) };
         let Some(budget) = self.spin.budget() else { return Ok(Served::Active) };
+        if self.scratch.is_patient && slot.queue.is_between_looks() {
+            return Ok(Served::Active);
+        }
         if slot.idle.spins(budget, self.service.settings.clock) {
             core::hint::spin_loop();
             return Ok(Served::Active);

@@ -42,6 +42,11 @@ impl Later {
         *self = Self::default();
     }
 
+    /// Returns true if more turns are to be left out.
+    pub fn is_waiting(&self) -> bool {
+        self.left > 0
+    }
+
     /// Returns true if this turn is to be left out.
     #[inline]
     pub fn leaves_out(&mut self) -> bool {
