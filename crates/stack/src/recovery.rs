@@ -15,6 +15,8 @@
 //!   of a Linux that merged what it received (RFC 6675); or all that is under way behind it.
 //! - An acknowledgement of a part of what was under way when a loss was found names the next lost
 //!   segment (RFC 6582, NewReno).
+//! - A segment was sent again, and an acknowledgement names data that was first sent after that, but not
+//!   the segment: it was lost again (RFC 8985, RACK).
 //! - Nothing was acknowledged for a round trip and its variation, though data is under way. This waits
 //!   for 200 ms at least, as Linux's timer does.
 //!
@@ -33,7 +35,7 @@
 use crate::blocks::{Blocks, Named};
 use crate::flows::Flows;
 use crate::options::{Additions, TIMES_LEN, Times, first_range, permits_ranges, times};
-use crate::segment::{Ends, Segment, before};
+use crate::segment::{Ends, Segment, before, later};
 use crate::sizes::Said;
 use alloc::vec::Vec;
 use smoltcp::time::{Duration, Instant};
@@ -86,8 +88,10 @@ struct Flow {
     named: u32,
     /// True if a segment was overtaken by others once, and was not lost.
     overtaken: bool,
-    /// True if the first segment under way was sent again.
-    again: bool,
+    /// If the first segment under way was sent again, the number behind all that was sent until then.
+    again: Option<u32>,
+    /// The number behind all that was sent again.
+    repeated: u32,
     /// Time at which the first segment under way is taken for lost, if it is not acknowledged before.
     lost: Option<Instant>,
     /// Time from which an acknowledgement is waited for.
@@ -190,7 +194,8 @@ impl Flow {
             recover: None,
             named: 0,
             overtaken: false,
-            again: false,
+            again: None,
+            repeated: number,
             lost: None,
             waits: now,
             probes: 0,
@@ -306,10 +311,10 @@ impl Flow {
     fn told_for_duplicate(&self) -> u16 {
         let window = self.window.1;
         // smoltcp would count anew, and send the segment once more.
-        if self.again && (1..window).contains(&self.told) {
+        if self.again.is_some() && (1..window).contains(&self.told) {
             return self.told;
         }
-        let open = self.overtaken && !self.again && self.recover.is_none();
+        let open = self.overtaken && self.again.is_none() && self.recover.is_none();
         if open && self.told == window && window > 1 { window - 1 } else { window }
     }
 
@@ -329,6 +334,12 @@ impl Flow {
         }
         // Others may only have overtaken it.
         let at = now + self.reordering();
+        self.lost = Some(self.lost.map_or(at, |lost| lost.min(at)));
+    }
+
+    /// Notes that the other end has what was sent later than the first segment under way was sent again.
+    fn missed_again(&mut self, now: Instant) {
+        let at = self.judged(now);
         self.lost = Some(self.lost.map_or(at, |lost| lost.min(at)));
     }
 
@@ -417,8 +428,9 @@ impl Recovery {
             flow.trip = None;
             // What keeps a connection alive is not sent again.
             flow.resent += u32::from(!before(segment.number, flow.first));
+            flow.repeated = later(flow.repeated, end);
             if segment.number == flow.first {
-                (flow.waits, flow.again, flow.lost) = (now, true, None);
+                (flow.waits, flow.again, flow.lost) = (now, Some(flow.next), None);
             }
         }
         if before(flow.next, end) {
@@ -481,24 +493,34 @@ impl Recovery {
             // What came after others, and was sent once, was not lost. Nor was it if the first one came
             // (RFC 3522, Eifel).
             let first_came = answers.is_some_and(|time| before(time, stamp(flow.waits)));
-            flow.overtaken |= flow.duplicates > 0 && (!flow.again || first_came);
+            flow.overtaken |=
+                flow.duplicates > 0 && (!before(flow.first, flow.repeated) || first_came);
             flow.first = acknowledged;
+            flow.repeated = later(flow.repeated, acknowledged);
             (flow.waits, flow.probes) = (now, 0);
             (flow.duplicates, flow.counted) = (0, 0);
-            (flow.again, flow.lost) = (false, None);
+            (flow.again, flow.lost) = (None, None);
             if let Some((_, began)) = flow.trip.take_if(|(end, _)| !before(acknowledged, *end)) {
                 flow.measured(now - began);
             }
-            flow.recover.take_if(|recover| !before(acknowledged, *recover));
-            if flow.recover.is_some() && segment.takes == 0 && flow.owes() {
-                flow.lost = Some(flow.judged(now));
+            let recovered =
+                flow.recover.take_if(|recover| !before(acknowledged, *recover)).is_some();
+            if segment.takes == 0 && flow.owes() {
+                if flow.recover.is_some() {
+                    flow.lost = Some(flow.judged(now));
+                } else if recovered {
+                    // What came behind the next loss is not named again, if nothing else is under way.
+                    flow.missed(ranges.selected(flow.first, flow.next), now);
+                }
             }
         } else if repeats_last && (same || ranges.is_selective()) {
             flow.duplicates += 1;
             told = flow.told_for_duplicate();
             flow.counted = if told == flow.told { flow.counted + 1 } else { 0 };
-            if !flow.again {
-                flow.missed(ranges.selected(flow.first, flow.next), now);
+            match flow.again {
+                None => flow.missed(ranges.selected(flow.first, flow.next), now),
+                Some(until) if ranges.reach(until, flow.next) => flow.missed_again(now),
+                Some(_) => {}
             }
         } else {
             // smoltcp takes it for news, and counts anew.
