@@ -88,8 +88,10 @@ impl Talk {
     fn receive(&mut self, frame: &[u8]) {
         let found = headers::read(frame, frame.len()).unwrap();
         let segment = Segment::read(frame, &found).unwrap();
-        let told = self.recovery.received(&segment, frame, WINDOW_AT, self.now);
-        self.told = told.unwrap_or(0);
+        self.told = match self.recovery.received(&segment, frame, WINDOW_AT, self.now) {
+            Verdict::Taken(told) => told,
+            Verdict::Passed | Verdict::Old(_) => 0,
+        };
     }
 
     /// Sends so many segments.
