@@ -21,7 +21,7 @@ pub(crate) struct Clock {
     /// The time that segments of this end answer (TS.Recent), and when it was noted.
     recent: u32,
     at: Instant,
-    /// What `recent` was at `since`, and [`OVERTAKEN`] or longer before that.
+    /// `recent` as it was at `since`, and as it was [`OVERTAKEN`] or longer before that.
     marked: u32,
     earlier: u32,
     since: Instant,
