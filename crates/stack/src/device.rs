@@ -5,7 +5,7 @@ use crate::link::Link;
 use crate::log::{FlowLog, FlowState};
 use crate::options::{OPTIONS_MAX, add};
 use crate::outgoing::Outgoing;
-use crate::recovery::{Recovery, Repeats, Sent};
+use crate::recovery::{Recovery, Repeats, Sent, Verdict};
 use crate::segment::Segment;
 use crate::sizes::{Sizes, whole_frame};
 use crate::stats::DeviceStats;
@@ -24,7 +24,8 @@ use smoltcp::time::Instant;
 const LONGEST: usize = 65_535;
 /// Bytes of received frames that lie here at a time, without the room for the last frame.
 const FILL: usize = 256 * 1024;
-/// Offset of the window's field in TCP's header.
+/// Offsets of fields in TCP's header.
+const NUMBER: usize = 4;
 const WINDOW: usize = 14;
 
 /// A frame that was received, and lies in the arena.
@@ -235,12 +236,17 @@ impl<L: Link> Device<L> {
                 && let Some(segment) = Segment::read(bytes, &found)
             {
                 let at = found.start + WINDOW;
-                let told = self.recovery.received(&segment, &bytes[..found.end], at, now);
+                let verdict = self.recovery.received(&segment, &bytes[..found.end], at, now);
                 if let Some(log) = &mut self.log {
-                    log.received(&segment, told.is_some(), now);
+                    log.received(&segment, matches!(verdict, Verdict::Taken(_)), now);
                 }
-                if let (Some(told), Some(field)) = (told, bytes.get_mut(at..at + 2)) {
-                    field.copy_from_slice(&told.to_be_bytes());
+                match verdict {
+                    Verdict::Passed => {}
+                    Verdict::Taken(window) => put(bytes, at, &window.to_be_bytes()),
+                    Verdict::Old(number) => {
+                        self.stats.rx_old += 1;
+                        put(bytes, found.start + NUMBER, &number.to_be_bytes());
+                    }
                 }
             }
             return Some(frame);
@@ -286,6 +292,13 @@ impl<L: Link> Device<L> {
                 false
             }
         }
+    }
+}
+
+/// Writes a field of a frame.
+fn put(frame: &mut [u8], at: usize, field: &[u8]) {
+    if let Some(place) = frame.get_mut(at..at + field.len()) {
+        place.copy_from_slice(field);
     }
 }
 

@@ -16,6 +16,8 @@
 //!   (`recovery`).
 //! - Segments say times (RFC 7323), and acknowledgements name what came behind holes and what came twice
 //!   (RFC 2018, RFC 2883). So the other end finds out that it sent again in vain (`options`, `blocks`).
+//! - A segment that was sent so long ago that its numbers have come round is known by its time, and only
+//!   acknowledged (`clock`).
 //!
 //! Frames are copied out of the backend's reach once, before anything reads them. Only those copies
 //! are changed and judged. smoltcp reads a header's fields several times, so a frame in a page that
@@ -30,6 +32,7 @@ extern crate std;
 
 mod announce;
 mod blocks;
+mod clock;
 mod device;
 mod dhcp;
 mod flows;

@@ -15,6 +15,8 @@
 //!   of a Linux that merged what it received (RFC 6675); or all that is under way behind it.
 //! - An acknowledgement of a part of what was under way when a loss was found names the next lost
 //!   segment (RFC 6582, NewReno).
+//! - A segment was sent again, and an acknowledgement names data that was first sent after that, but not
+//!   the segment: it was lost again (RFC 8985, RACK).
 //! - Nothing was acknowledged for a round trip and its variation, though data is under way. This waits
 //!   for 200 ms at least, as Linux's timer does.
 //!
@@ -31,9 +33,10 @@
 //! smoltcp's congestion control takes each segment that is sent again for a loss, and halves its window.
 
 use crate::blocks::{Blocks, Named};
+use crate::clock::Clock;
 use crate::flows::Flows;
 use crate::options::{Additions, TIMES_LEN, Times, first_range, permits_ranges, times};
-use crate::segment::{Ends, Segment, before};
+use crate::segment::{Ends, Segment, before, later};
 use crate::sizes::Said;
 use alloc::vec::Vec;
 use smoltcp::time::{Duration, Instant};
@@ -86,8 +89,10 @@ struct Flow {
     named: u32,
     /// True if a segment was overtaken by others once, and was not lost.
     overtaken: bool,
-    /// True if the first segment under way was sent again.
-    again: bool,
+    /// If the first segment under way was sent again, the number behind all that was sent until then.
+    again: Option<u32>,
+    /// The number behind all that was sent again.
+    repeated: u32,
     /// Time at which the first segment under way is taken for lost, if it is not acknowledged before.
     lost: Option<Instant>,
     /// Time from which an acknowledgement is waited for.
@@ -106,8 +111,8 @@ struct Flow {
     /// True if both ends understand ranges in acknowledgements, and what this end names in them.
     selective: bool,
     blocks: Blocks,
-    /// The time of the other end that segments answer (RFC 7323, TS.Recent); none if one end says no times.
-    answered: Option<u32>,
+    /// The other end's clock, whose time segments answer; none if one end says no times.
+    clock: Option<Clock>,
     /// Segments that were sent again, less those of which the other end said that they came twice.
     resent: u32,
     /// The last segment of the other end, if it was an acknowledgement and nothing else.
@@ -190,7 +195,8 @@ impl Flow {
             recover: None,
             named: 0,
             overtaken: false,
-            again: false,
+            again: None,
+            repeated: number,
             lost: None,
             waits: now,
             probes: 0,
@@ -201,7 +207,7 @@ impl Flow {
             shift: 0,
             selective: false,
             blocks: Blocks::default(),
-            answered: None,
+            clock: None,
             resent: 0,
             acknowledgement: Vec::new(),
         }
@@ -229,21 +235,19 @@ impl Flow {
         (!named.ranges().is_empty()).then_some(named)
     }
 
-    /// Notes the time of a segment of the other end that may be taken, and what a SYN permits. Returns
-    /// the time of this end that the segment answers.
-    fn says(&mut self, segment: &Segment<'_>) -> Option<u32> {
-        let options = segment.header.options();
-        let times = self.answered.and_then(|_| times(options));
+    /// Notes what a SYN permits, and the time of a segment of the other end that may be taken, whose times
+    /// these are. Returns the time of this end that the segment answers.
+    fn says(&mut self, segment: &Segment<'_>, times: Option<Times>, now: Instant) -> Option<u32> {
         if segment.header.syn() {
-            self.selective &= permits_ranges(options);
-            self.answered = times.map(|times| times.own);
+            self.selective &= permits_ranges(segment.header.options());
+            self.clock = times.map(|times| Clock::new(times.own, now));
         }
         let Times { own, answered } = times?;
         // The first segment that is not acknowledged is answered (RFC 7323, 4.3).
-        if self.expects.is_some_and(|expects| !before(expects, segment.number))
-            && self.answered.is_some_and(|last| !before(own, last))
+        if let Some(clock) = &mut self.clock
+            && self.expects.is_some_and(|expects| !before(expects, segment.number))
         {
-            self.answered = Some(own);
+            clock.note(own, now);
         }
         Some(answered)
     }
@@ -264,6 +268,18 @@ impl Flow {
         !header.syn()
             && (start <= self.room || (1..=self.room).contains(&end))
             && (header.rst() || (header.ack() && acknowledged <= under_way))
+    }
+
+    /// Returns a number that has smoltcp acknowledge a segment and not take it, if the segment is one of
+    /// long ago, by its times (RFC 7323, PAWS). It is the last one below the window.
+    fn answer_to_old(
+        &self,
+        segment: &Segment<'_>,
+        times: Option<Times>,
+        now: Instant,
+    ) -> Option<u32> {
+        let (times, clock, expects) = (times?, self.clock?, self.expects?);
+        clock.is_old(times.own, now).then(|| expects.wrapping_sub(segment.payload + 1))
     }
 
     /// Returns true if data is under way. smoltcp forgets a FIN that it is to send again after
@@ -306,10 +322,10 @@ impl Flow {
     fn told_for_duplicate(&self) -> u16 {
         let window = self.window.1;
         // smoltcp would count anew, and send the segment once more.
-        if self.again && (1..window).contains(&self.told) {
+        if self.again.is_some() && (1..window).contains(&self.told) {
             return self.told;
         }
-        let open = self.overtaken && !self.again && self.recover.is_none();
+        let open = self.overtaken && self.again.is_none() && self.recover.is_none();
         if open && self.told == window && window > 1 { window - 1 } else { window }
     }
 
@@ -329,6 +345,12 @@ impl Flow {
         }
         // Others may only have overtaken it.
         let at = now + self.reordering();
+        self.lost = Some(self.lost.map_or(at, |lost| lost.min(at)));
+    }
+
+    /// Notes that the other end has what was sent later than the first segment under way was sent again.
+    fn missed_again(&mut self, now: Instant) {
+        let at = self.judged(now);
         self.lost = Some(self.lost.map_or(at, |lost| lost.min(at)));
     }
 
@@ -359,6 +381,17 @@ impl Flow {
 /// Returns a time as segments say it, in milliseconds.
 fn stamp(time: Instant) -> u32 {
     time.total_millis() as u32
+}
+
+/// Result of the look at a segment that came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// smoltcp is given it as it is. No flow takes it, by its numbers, or it ends one.
+    Passed,
+    /// A flow takes it, and the field of its window is to say this.
+    Taken(u16),
+    /// The segment is too old for its flow, and is to have this number.
+    Old(u32),
 }
 
 /// Facts about a segment that is sent.
@@ -396,12 +429,13 @@ impl Recovery {
         if segment.header.syn() && flow.is_none_or(|flow| flow.first != segment.number) {
             let mut flow = Flow::new(segment.number, now);
             // A SYN that answers another one says a time if that one did.
-            flow.answered = if segment.header.ack() { said().time } else { Some(0) };
+            let time = if segment.header.ack() { said().time } else { Some(0) };
+            flow.clock = time.map(|time| Clock::new(time, now));
             self.flows.insert(ends, flow, now);
         }
         let Some(flow) = self.flows.get_mut(&ends) else { return Sent::default() };
         let named = flow.told_other(segment, answers);
-        let times = flow.answered.map(|answered| Times { own: stamp(now), answered });
+        let times = flow.clock.map(|clock| Times { own: stamp(now), answered: clock.answered() });
         let additions = Additions { times, named };
         if segment.takes == 0 {
             return Sent { accepts: None, additions };
@@ -417,8 +451,9 @@ impl Recovery {
             flow.trip = None;
             // What keeps a connection alive is not sent again.
             flow.resent += u32::from(!before(segment.number, flow.first));
+            flow.repeated = later(flow.repeated, end);
             if segment.number == flow.first {
-                (flow.waits, flow.again, flow.lost) = (now, true, None);
+                (flow.waits, flow.again, flow.lost) = (now, Some(flow.next), None);
             }
         }
         if before(flow.next, end) {
@@ -436,28 +471,33 @@ impl Recovery {
     }
 
     /// Takes a segment that smoltcp is given, its frame up to the end of the segment, and where its
-    /// window's field is in that. Returns what the field is to say.
+    /// window's field is in that.
     pub fn received(
         &mut self,
         segment: &Segment<'_>,
         frame: &[u8],
         window_at: usize,
         now: Instant,
-    ) -> Option<u16> {
+    ) -> Verdict {
         let ends = (segment.to, segment.from);
         let header = &segment.header;
-        let flow = self.flows.get_mut(&ends)?;
+        let Some(flow) = self.flows.get_mut(&ends) else { return Verdict::Passed };
         let taken = flow.may_take(segment);
+        if taken && header.rst() {
+            self.flows.remove(&ends);
+            return Verdict::Passed;
+        }
+        let times = flow.clock.filter(|_| taken).and_then(|_| times(header.options()));
+        if let Some(number) = flow.answer_to_old(segment, times, now) {
+            flow.blocks.came(number, 0, false);
+            return Verdict::Old(number);
+        }
         flow.blocks.came(segment.number, segment.payload, taken);
         if !taken {
-            return None;
-        }
-        if header.rst() {
-            self.flows.remove(&ends);
-            return None;
+            return Verdict::Passed;
         }
         flow.expects.get_or_insert(segment.number.wrapping_add(segment.takes));
-        let answers = flow.says(segment);
+        let answers = flow.says(segment, times, now);
         let acknowledged = header.ack_number().0 as u32;
         let window = (window_at, header.window_len());
         let repeats_last = acknowledged == flow.first && segment.takes == 0 && flow.owes();
@@ -481,24 +521,34 @@ impl Recovery {
             // What came after others, and was sent once, was not lost. Nor was it if the first one came
             // (RFC 3522, Eifel).
             let first_came = answers.is_some_and(|time| before(time, stamp(flow.waits)));
-            flow.overtaken |= flow.duplicates > 0 && (!flow.again || first_came);
+            flow.overtaken |=
+                flow.duplicates > 0 && (!before(flow.first, flow.repeated) || first_came);
             flow.first = acknowledged;
+            flow.repeated = later(flow.repeated, acknowledged);
             (flow.waits, flow.probes) = (now, 0);
             (flow.duplicates, flow.counted) = (0, 0);
-            (flow.again, flow.lost) = (false, None);
+            (flow.again, flow.lost) = (None, None);
             if let Some((_, began)) = flow.trip.take_if(|(end, _)| !before(acknowledged, *end)) {
                 flow.measured(now - began);
             }
-            flow.recover.take_if(|recover| !before(acknowledged, *recover));
-            if flow.recover.is_some() && segment.takes == 0 && flow.owes() {
-                flow.lost = Some(flow.judged(now));
+            let recovered =
+                flow.recover.take_if(|recover| !before(acknowledged, *recover)).is_some();
+            if segment.takes == 0 && flow.owes() {
+                if flow.recover.is_some() {
+                    flow.lost = Some(flow.judged(now));
+                } else if recovered {
+                    // What came behind the next loss is not named again, if nothing else is under way.
+                    flow.missed(ranges.selected(flow.first, flow.next), now);
+                }
             }
         } else if repeats_last && (same || ranges.is_selective()) {
             flow.duplicates += 1;
             told = flow.told_for_duplicate();
             flow.counted = if told == flow.told { flow.counted + 1 } else { 0 };
-            if !flow.again {
-                flow.missed(ranges.selected(flow.first, flow.next), now);
+            match flow.again {
+                None => flow.missed(ranges.selected(flow.first, flow.next), now),
+                Some(until) if ranges.reach(until, flow.next) => flow.missed_again(now),
+                Some(_) => {}
             }
         } else {
             // smoltcp takes it for news, and counts anew.
@@ -512,7 +562,7 @@ impl Recovery {
         if over {
             self.flows.end();
         }
-        Some(told)
+        Verdict::Taken(told)
     }
 
     /// Has the last acknowledgement of a flow repeated, if there is one whose first segment under way is

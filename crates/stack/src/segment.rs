@@ -76,6 +76,13 @@ impl Ranges {
         self.0[0].is_some_and(|(left, _)| before(left, acknowledged))
     }
 
+    /// Returns true if they name data behind a number, of what was sent up to the `next` one.
+    pub fn reach(&self, number: u32, next: u32) -> bool {
+        let sent = next.wrapping_sub(number);
+        let reaches = |&(_, right): &(u32, u32)| (1..=sent).contains(&right.wrapping_sub(number));
+        self.0.iter().flatten().any(reaches)
+    }
+
     /// Returns the bytes between two numbers that came behind a lost segment. Bytes that are named twice
     /// count once: the first range may lie in the second one (RFC 2883).
     pub fn selected(&self, first: u32, next: u32) -> u32 {
@@ -104,6 +111,11 @@ fn addresses(frame: &[u8], found: &Headers) -> Option<(IpAddress, IpAddress)> {
             Some((address(8)?.into(), address(24)?.into()))
         }
     }
+}
+
+/// Returns the later one of two numbers of TCP.
+pub(crate) fn later(number: u32, other: u32) -> u32 {
+    if before(number, other) { other } else { number }
 }
 
 /// Returns true if `number` comes before `other`, as numbers of TCP count.

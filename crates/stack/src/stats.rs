@@ -24,6 +24,8 @@ pub struct DeviceStats {
     pub rx_bad_checksum: u64,
     /// Frames whose headers are malformed, or fragments of packets.
     pub rx_malformed: u64,
+    /// Segments that their times show to be older than their numbers, which are only acknowledged.
+    pub rx_old: u64,
 }
 
 impl DeviceStats {
@@ -40,6 +42,7 @@ impl DeviceStats {
             ("rx_large", self.rx_large),
             ("rx_bad_checksum", self.rx_bad_checksum),
             ("rx_malformed", self.rx_malformed),
+            ("rx_old", self.rx_old),
         ]
         .into_iter()
     }

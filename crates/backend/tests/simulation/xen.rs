@@ -2,6 +2,8 @@
 //! real store's code. Processes of it die where their seed says, between two
 //! calls.
 
+mod wire;
+
 use grantway_embedded::{
     Revoke,
     store::{ConnId, Quotas, Server},
@@ -16,9 +18,9 @@ use grantway_xenstore::Client;
 use rustix::event::EventfdFlags;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use wire::Wire;
 
 /// What a process that is killed leaves its stack with.
 pub struct Killed;
@@ -553,58 +555,5 @@ impl Drop for Set {
         for port in own {
             inner.close(self.domain, port);
         }
-    }
-}
-
-/// A connection to the store.
-struct Wire {
-    xen: Xen,
-    process: u64,
-    connection: ConnId,
-    bell: Arc<OwnedFd>,
-}
-
-impl Write for Wire {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let broken = |_| std::io::Error::from(std::io::ErrorKind::BrokenPipe);
-        let mut inner = self.xen.call(self.process).map_err(broken)?;
-        inner.store.input(self.connection, bytes).expect("a sound client");
-        inner.ring_readers();
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Read for Wire {
-    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
-        let mut inner = self.xen.lock();
-        drain(&self.bell);
-        let waiting = inner.store.output(self.connection);
-        let count = waiting.len().min(bytes.len());
-        bytes[..count].copy_from_slice(&waiting[..count]);
-        if count == 0 {
-            return Err(std::io::ErrorKind::WouldBlock.into());
-        }
-        inner.store.written(self.connection, count).expect("a sound client");
-        inner.ring_readers();
-        Ok(count)
-    }
-}
-
-impl AsFd for Wire {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
-    }
-}
-
-impl Drop for Wire {
-    fn drop(&mut self) {
-        let mut inner = self.xen.lock();
-        inner.store.disconnect(self.connection);
-        inner.readers.remove(&self.connection);
-        inner.ring_readers();
     }
 }

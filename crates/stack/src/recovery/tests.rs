@@ -88,8 +88,10 @@ impl Talk {
     fn receive(&mut self, frame: &[u8]) {
         let found = headers::read(frame, frame.len()).unwrap();
         let segment = Segment::read(frame, &found).unwrap();
-        let told = self.recovery.received(&segment, frame, WINDOW_AT, self.now);
-        self.told = told.unwrap_or(0);
+        self.told = match self.recovery.received(&segment, frame, WINDOW_AT, self.now) {
+            Verdict::Taken(told) => told,
+            Verdict::Passed | Verdict::Old(_) => 0,
+        };
     }
 
     /// Sends so many segments.
@@ -285,6 +287,92 @@ fn an_acknowledgement_of_a_part_names_the_next_loss() {
     assert_eq!(talk.found(), None);
     talk.ack(12, 500, false);
     assert_eq!(talk.found(), None);
+}
+
+#[test]
+fn a_segment_that_is_lost_again_is_named_by_data_that_was_sent_after_it() {
+    let mut talk = Talk::new();
+    talk.data(10);
+    talk.ack(2, 500, false);
+    (0..3).for_each(|_| talk.ack(2, 500, true));
+    talk.again(2);
+    // All that was under way before says nothing of the second one.
+    talk.ack_behind(2, 500, 7);
+    assert_eq!(talk.found(), None);
+    for _ in 0..3 {
+        talk.data(1);
+        assert_eq!(talk.found(), None);
+        talk.ack_behind(2, 500, talk.sent - 3);
+        assert_eq!(talk.found(), Some((2, false)));
+        // Once for what was sent after it.
+        talk.ack_behind(2, 500, talk.sent - 3);
+        assert_eq!(talk.found(), None);
+    }
+    // Nothing was sent that is named here.
+    talk.ack_behind(2, 500, talk.sent - 1);
+    assert_eq!(talk.found(), None);
+}
+
+#[test]
+fn where_segments_overtake_others_a_segment_that_is_lost_again_is_named_later() {
+    let mut talk = Talk::new();
+    talk.data(10);
+    talk.wait(40);
+    talk.ack(0, 500, true);
+    // It came behind the second one.
+    talk.ack(2, 500, false);
+    (0..3).for_each(|_| talk.ack(2, 500, true));
+    talk.wait(10);
+    assert_eq!(talk.found(), Some((2, false)));
+    talk.data(1);
+    talk.ack_behind(2, 500, 8);
+    talk.wait(9);
+    assert_eq!(talk.found(), None);
+    // Another one that says so does not put it off.
+    talk.ack_behind(2, 500, 8);
+    talk.wait(1);
+    assert_eq!(talk.found(), Some((2, false)));
+}
+
+#[test]
+fn the_end_of_a_loss_names_the_next_one_if_more_than_two_segments_are_behind_it() {
+    for (behind, expected) in [(2, None), (3, Some((10, false)))] {
+        let mut talk = Talk::new();
+        talk.data(10);
+        talk.ack(2, 500, false);
+        (0..3).for_each(|_| talk.ack(2, 500, true));
+        talk.again(2);
+        // Sent behind the loss, and the first one of them is lost.
+        talk.data(5);
+        talk.ack_behind(10, 500, behind);
+        assert_eq!(talk.found(), None);
+        talk.wait(10);
+        assert_eq!(talk.found(), expected);
+    }
+    // Where none was lost they may only have overtaken it.
+    let mut talk = Talk::new();
+    talk.data(15);
+    talk.ack_behind(10, 500, 3);
+    talk.wait(10);
+    assert_eq!(talk.found(), None);
+}
+
+#[test]
+fn what_was_sent_again_behind_the_first_segment_was_not_overtaken() {
+    for again in [false, true] {
+        let mut talk = Talk::new();
+        talk.data(10);
+        talk.wait(40);
+        if again {
+            // smoltcp's timer has all sent again.
+            (0..3).for_each(|segment| talk.again(segment));
+        }
+        talk.ack(2, 500, false);
+        talk.ack(2, 500, true);
+        talk.ack(5, 500, false);
+        let flow = talk.recovery.flows.get_mut(&ends(9)).unwrap();
+        assert_eq!(flow.overtaken, !again);
+    }
 }
 
 #[test]

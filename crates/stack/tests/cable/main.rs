@@ -1,6 +1,7 @@
 //! Tests of two stacks on a cable of the test's own, by its own clock: the bytes that cross, and
 //! the frames that they cross in.
 
+mod old;
 mod third;
 
 use grantway_frontend::{BackendFeatures, Received, SendError, VifError};

@@ -4,7 +4,7 @@ use super::*;
 use grantway_stack::FlowState;
 
 /// Port of the third host's flow.
-const OWN: u16 = 7;
+pub const OWN: u16 = 7;
 
 /// Returns a segment of a third host, by the numbers and flags of its header.
 pub fn segment(
@@ -65,7 +65,7 @@ pub fn greet(
 }
 
 /// Returns the option of times, aligned, with the own time and 0.
-fn times(own: u32) -> Vec<u8> {
+pub fn times(own: u32) -> Vec<u8> {
     [&[1, 1, 8, 10][..], &own.to_be_bytes(), &[0; 4]].concat()
 }
 

@@ -21,6 +21,13 @@ pub struct Path {
     pub jitter: u64,
 }
 
+impl Path {
+    /// Returns true if chance decides what becomes of a frame.
+    pub fn is_by_chance(&self) -> bool {
+        self.loss > 0 || self.reorder > 0 || self.jitter > 0
+    }
+}
+
 /// A frame under way.
 pub struct Frame {
     pub bytes: Vec<u8>,
