@@ -26,12 +26,20 @@ pub(super) struct Batch {
     /// Frames that were given, and frames that were received.
     given: usize,
     received: usize,
+    /// True if the last batch had room for more frames, so the socket had no other.
+    was_last: bool,
 }
 
 impl Batch {
     /// Returns true if all frames were given.
     pub fn is_empty(&self) -> bool {
         self.given == self.received
+    }
+
+    /// Returns true once after a batch that took all frames of the socket. To ask the kernel for more
+    /// would cost a system call, which almost always finds none.
+    pub fn take_last(&mut self) -> bool {
+        std::mem::take(&mut self.was_last)
     }
 
     /// Receives the next batch. All frames of the last one must have been given.
@@ -47,6 +55,7 @@ impl Batch {
         let mut slots = self.room.chunks_exact_mut(STRIDE).filter_map(|slot| room(slot, gap));
         let mut rooms: [Option<Room<'_>>; FRAMES] = std::array::from_fn(|_| slots.next());
         self.received = sys::receive::<FRAMES>(fd, &mut rooms, &mut self.arrived)?;
+        self.was_last = self.received < FRAMES;
         Ok(())
     }
 

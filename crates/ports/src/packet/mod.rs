@@ -107,6 +107,9 @@ impl Packet {
         let gap = self.gap;
         let arrived = if let Some(arrived) = self.batch.next(buf) {
             arrived
+        } else if self.batch.take_last() {
+            // A frame that came since then makes the descriptor readable.
+            return Err(Errno::AGAIN);
         } else if self.small >= SMALL_RUN {
             self.batch.fill(self.socket.fd.as_fd(), gap)?;
             match self.batch.next(buf) {

@@ -7,6 +7,7 @@ use std::{fs::File, process::Command};
 use etherparse::PacketBuilder;
 use grantway_needs::{Need, met};
 use grantway_netif::{Checksum, Gso, GsoKind};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::*;
@@ -177,6 +178,42 @@ fn bursts_cross_in_order_and_large_frames_whole() {
     assert_eq!(a.recv(&mut buf).expect("a sound port"), None);
     assert_eq!(b.recv(&mut buf).expect("a sound port"), None);
     assert_eq!((a.report().counters.sent, b.report().counters.received), (306, 306));
+}
+
+/// Waits until a port's descriptor is readable.
+fn readable(port: &Packet) {
+    let Readiness::Readable(fd) = port.readiness() else { panic!("{:?}", port.readiness()) };
+    let patience = Timespec::try_from(PATIENCE).expect("a time");
+    let found = poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&patience));
+    assert_eq!(found, Ok(1), "a frame within the limit");
+}
+
+#[test]
+fn a_batch_with_room_for_more_is_the_last_one_until_the_next_poll() {
+    if !available() {
+        return;
+    }
+    let _wire = Wire::new();
+    let ((mut a, _), (mut b, _)) = (open("gwa"), open("gwb"));
+    // From here on frames come in batches.
+    for n in 0..SMALL_RUN.into() {
+        assert_eq!(sent(&mut a, &[(&frame(60 + n), FINISHED)]).taken, 1);
+        assert_eq!(receive(&mut b).expect("a frame").0, frame(60 + n));
+    }
+    let mut buf = vec![0; RECV_BUFFER];
+    let mut given = |b: &mut Packet| b.recv(&mut buf).expect("a sound port").map(|meta| meta.len);
+    for n in 0..3 {
+        assert_eq!(sent(&mut a, &[(&frame(60 + n), FINISHED)]).taken, 1);
+        readable(&b);
+        assert_eq!(given(&mut b), Some(60 + n));
+        // The batch had no other frame. The next one is there, and is given after the next poll.
+        assert_eq!(sent(&mut a, &[(&frame(70 + n), FINISHED)]).taken, 1);
+        readable(&b);
+        assert_eq!(given(&mut b), None);
+        readable(&b);
+        assert_eq!(given(&mut b), Some(70 + n));
+        assert_eq!(given(&mut b), None);
+    }
 }
 
 #[test]
