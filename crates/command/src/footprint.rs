@@ -5,6 +5,7 @@ use grantway_backend::policy::{Policy, QUEUE_AREAS};
 use grantway_backend::{JOURNAL_PAGES, QUEUE_MEMORY_MAX, QUEUE_PAGES};
 use grantway_frontend::{Control, Queue};
 use grantway_netif::tx::TX_RING_ENTRIES;
+use grantway_ports::VhostTap;
 
 /// Nodes of the store that a guest owns for a vif, without those of its queues.
 const GUEST_NODES: u64 = 17;
@@ -60,13 +61,31 @@ pub struct Footprint {
     queues: u64,
     /// Most pages of buffers that the backend keeps mapped for a vif.
     quota: u64,
+    /// True if a thread of the kernel moves the frames of each queue's TAP.
+    vhost: bool,
 }
 
 impl Footprint {
     /// Makes the footprint of a vif with `queues` queues, whose backend keeps at most `quota` pages
     /// of buffers mapped for it.
     pub fn new(policy: Policy, queues: u64, quota: u64) -> Self {
-        Self { policy, queues, quota }
+        Self { policy, queues, quota, vhost: false }
+    }
+
+    /// Returns the footprint of the same vif if the backend's port is `vhost`.
+    #[must_use]
+    pub fn by_vhost(self) -> Self {
+        Self { vhost: true, ..self }
+    }
+
+    /// Returns the queues whose frames a thread of the kernel moves: as many threads.
+    pub fn kernel_threads(self) -> u64 {
+        if self.vhost { self.queues } else { 0 }
+    }
+
+    /// Returns the bytes of memory that the backend shares with these threads.
+    pub fn kernel_memory(self) -> u64 {
+        self.kernel_threads() * VhostTap::MEMORY as u64
     }
 
     /// Returns the pages that one queue grants at most, buffers and rings.
@@ -140,9 +159,10 @@ impl Footprint {
         }
     }
 
-    /// Returns the most areas of the backend's address space: one per map call, and the journal's.
+    /// Returns the most areas of the backend's address space: one per map call, the journal's, and
+    /// one for each thread of the kernel.
     pub fn areas(self) -> u64 {
-        self.rings() + 1 + self.buffer_areas() + 1
+        self.rings() + 1 + self.buffer_areas() + 1 + self.kernel_threads()
     }
 
     /// Returns the most areas of buffers.
@@ -161,9 +181,9 @@ impl Footprint {
     }
 
     /// Returns the most descriptors of the backend: a handle of the TAP and a bell per queue, and
-    /// five for the vif. One of the five is its guest's gntdev.
+    /// five for the vif. One of the five is its guest's gntdev. A thread of the kernel has four more.
     pub fn descriptors(self) -> u64 {
-        2 * self.queues + 5
+        2 * self.queues + 5 + self.kernel_threads() * VhostTap::DESCRIPTORS as u64
     }
 
     /// Returns the nodes of the store that the guest owns.
@@ -236,5 +256,16 @@ mod tests {
         // Frames that wait: 2 MiB, and from other queues 1 MiB and 1024 heads of 32 bytes.
         assert_eq!(vif.waiting(), 4 * (3 * 1_048_576 + 1024 * 32));
         assert_eq!(vif.descriptors(), 13);
+    }
+
+    #[test]
+    fn vhost_takes_memory_an_area_and_descriptors_per_queue() {
+        let tap = Footprint::new(Policy::Copy, 2, 4096);
+        let vhost = tap.by_vhost();
+        assert_eq!((tap.kernel_threads(), tap.kernel_memory()), (0, 0));
+        // 4 MiB of frames, and tables of 1024 and 256 entries of 26 bytes: nine pages.
+        assert_eq!((vhost.kernel_threads(), vhost.kernel_memory()), (2, 2 * (1024 + 9) * 4096));
+        assert_eq!(vhost.areas() - tap.areas(), 2);
+        assert_eq!(vhost.descriptors() - tap.descriptors(), 2 * 4);
     }
 }

@@ -149,7 +149,7 @@ fn descriptors_are_bounded_as_planned() {
 fn people_get_three_tables_and_what_to_type() {
     let text = done(&["plan", "--vifs", "300", "--queues", "11", "--policy", "staging"]);
     for part in [
-        "300 vifs with 11 queues each, policy staging",
+        "300 vifs with 11 queues each, policy staging, port tap, 1 per guest",
         "needed",
         "default",
         "here",
@@ -162,6 +162,8 @@ fn people_get_three_tables_and_what_to_type() {
     ] {
         assert!(text.contains(part), "no {part:?} in\n{text}");
     }
+    let text = done(&["plan", "--vifs", "2", "--port", "vhost"]);
+    assert!(text.contains("port vhost") && text.contains("memory of vhost-net"), "{text}");
     let value = plan(&["--vifs", "1"]);
     assert_eq!((&value["plan"]["guests"], &value["plan"]["policy"]), (&1.into(), &"copy".into()));
     let map_count = std::fs::read_to_string("/proc/sys/vm/max_map_count").expect("a limit");
@@ -181,6 +183,7 @@ fn bad_input_is_refused_in_one_line() {
     refused(&["--vifs", "1", "--queues", "0"], &["0 is not in 1..=16"]);
     refused(&["--vifs", "1", "--queues", "17"], &["17 is not in 1..=16"]);
     refused(&["--vifs", "1", "--policy", "flip"], &["flip", "copy, map, persistent, staging"]);
+    refused(&["--vifs", "1", "--port", "null"], &["null", "tap, vhost"]);
     refused(&["--vifs", "40000"], &["40000 guests", "at most 32751", "--per-guest 2"]);
     refused(&["--vifs", "2", "--per-guest", "3"], &["--per-guest 3", "expected 1 to 2"]);
 }

@@ -38,6 +38,7 @@ Example:
   grantway plan --vifs 200 --queues 2 --policy staging
   grantway plan --vifs 80 --driver-domain --type hvm
   grantway plan --vifs 500 --check
+  grantway plan --vifs 40 --queues 2 --port vhost
   grantway plan --vifs 64 --policy persistent --json | jq '.limits[].raise'")]
 pub struct PlanArgs {
     /// Total number of vifs.
@@ -49,6 +50,9 @@ pub struct PlanArgs {
     /// Buffer policy.
     #[arg(long, value_enum, default_value_t = PolicyBound::Copy)]
     pub policy: PolicyBound,
+    /// Port of each vif. `tap` is also right for all other ports but `vhost`.
+    #[arg(long, value_enum, default_value_t = PlanPort::Tap)]
+    pub port: PlanPort,
     /// Vifs per guest.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=65_536))]
     pub per_guest: u64,
@@ -67,6 +71,26 @@ pub struct PlanArgs {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Port of a vif, as far as it takes something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PlanPort {
+    /// A TAP that the backend reads and writes.
+    Tap,
+    /// A TAP whose frames a kernel thread moves.
+    Vhost,
+}
+
+impl PlanPort {
+    /// Returns the name as `--port` of the backend has it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tap => "tap",
+            Self::Vhost => "vhost",
+        }
+    }
 }
 
 /// Mode of a domain, as xl.cfg names it.

@@ -13,7 +13,7 @@ mod machine;
 mod need;
 
 use crate::doctor::roots::Roots;
-use args::{DomainKind, PlanArgs};
+use args::{DomainKind, PlanArgs, PlanPort};
 use grantway_backend::policy::Policy;
 use grantway_command::args::DOMAIN_MAX;
 use grantway_command::error::CommandError;
@@ -32,6 +32,7 @@ struct Plan {
     queues: u64,
     #[serde(serialize_with = "name")]
     policy: Policy,
+    port: PlanPort,
     /// Vifs of one guest.
     per_guest: u64,
     guests: u64,
@@ -68,6 +69,7 @@ impl Plan {
             vifs: args.vifs,
             queues: args.queues.into(),
             policy: args.policy.kind(),
+            port: args.port,
             per_guest,
             guests,
             driver_domain: args.driver_domain,
@@ -77,7 +79,11 @@ impl Plan {
     }
 
     fn vif(&self) -> Footprint {
-        Footprint::new(self.policy, self.queues, self.mapped_pages)
+        let vif = Footprint::new(self.policy, self.queues, self.mapped_pages);
+        match self.port {
+            PlanPort::Tap => vif,
+            PlanPort::Vhost => vif.by_vhost(),
+        }
     }
 
     /// Returns the number of handles that Xen keeps for a mapped page.
@@ -128,11 +134,12 @@ fn text_of(plan: &Plan, limits: &[judge::Limit]) -> String {
         _ => format!("{} too small.", many(small as u64, "limit")),
     };
     format!(
-        "{} with {} each, policy {}, {} per guest,\n\
+        "{} with {} each, policy {}, port {}, {} per guest,\n\
          backend in {} ({}). Maxima:\n\n{}\n{}\n{}\n{verdict}",
         many(plan.vifs, "vif"),
         many(plan.queues, "queue"),
         plan.policy.as_str(),
+        plan.port.as_str(),
         plan.per_guest,
         plan.place(),
         plan.kind.as_str(),

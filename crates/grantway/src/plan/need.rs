@@ -47,6 +47,8 @@ pub fn needs(plan: &Plan) -> Vec<Need> {
     // A vif of one queue shows what a queue takes.
     let (vif, one) = (plan.vif(), super::Plan { queues: 1, ..*plan }.vif());
     let queue_grants = one.rings() + one.buffers();
+    let two = super::Plan { queues: 2, ..*plan }.vif();
+    let queue_descriptors = two.descriptors() - one.descriptors();
     let handles = plan.handles_a_page();
     let need = |side, what, unit, queue: Option<u64>, vif: u64| Need {
         side,
@@ -58,8 +60,8 @@ pub fn needs(plan: &Plan) -> Vec<Need> {
     };
     let guest = |what, unit, queue, vif| need("guest", what, unit, queue, vif);
     let backend = |what, unit, queue, vif| need("backend", what, unit, queue, vif);
-    // The guest's needs come first, then the backend's.
-    vec![
+    // The guest's needs come first, then the backend's, then those of its port.
+    let mut needs = vec![
         guest("grants: rings", Count, Some(one.rings()), vif.rings()),
         guest("grants: control ring and lists", Count, None, vif.control()),
         guest("grants: buffers", Count, Some(one.buffers()), vif.buffers()),
@@ -75,12 +77,24 @@ pub fn needs(plan: &Plan) -> Vec<Need> {
         backend("maptrack handles", Count, None, handles * vif.mapped()),
         backend("areas of address space", Count, None, vif.areas()),
         backend("event channels", Count, Some(2), vif.ports()),
-        backend("descriptors", Count, Some(2), vif.descriptors()),
+        backend("descriptors", Count, Some(queue_descriptors), vif.descriptors()),
         backend("store nodes", Count, None, vif.backend_nodes()),
         backend("store watches", Count, None, vif.watches()),
         backend("journal in the run directory", Bytes, None, vif.journal()),
         backend("memory of waiting frames", Bytes, Some(one.waiting()), vif.waiting()),
-    ]
+    ];
+    if vif.kernel_threads() > 0 {
+        needs.extend([
+            backend(
+                "threads of vhost-net",
+                Count,
+                Some(one.kernel_threads()),
+                vif.kernel_threads(),
+            ),
+            backend("memory of vhost-net", Bytes, Some(one.kernel_memory()), vif.kernel_memory()),
+        ]);
+    }
+    needs
 }
 
 /// Returns the table for people.

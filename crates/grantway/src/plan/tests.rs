@@ -72,6 +72,27 @@ fn two_hundred_staged_vifs_by_hand() {
 }
 
 #[test]
+fn vhost_takes_four_megabytes_and_four_descriptors_per_queue() {
+    let (tap, vhost) = (plan("--vifs 40 --queues 2"), plan("--vifs 40 --queues 2 --port vhost"));
+    assert!(!needs(&tap).iter().any(|need| need.what.contains("vhost")));
+    let memory = need(&vhost, "backend", "memory of vhost-net");
+    let bytes = grantway_ports::VhostTap::MEMORY as u64;
+    assert!((4 << 20..(4 << 20) + (64 << 10)).contains(&bytes), "{bytes}");
+    assert_eq!((memory.queue, memory.vif, memory.all), (Some(bytes), 2 * bytes, 80 * bytes));
+    let threads = need(&vhost, "backend", "threads of vhost-net");
+    assert_eq!((threads.queue, threads.vif, threads.all), (Some(1), 2, 80));
+    // 2 + 4 a queue, and 5.
+    let descriptors = need(&vhost, "backend", "descriptors");
+    assert_eq!((descriptors.queue, descriptors.vif), (Some(6), 17));
+    assert_eq!(need(&tap, "backend", "descriptors").queue, Some(2));
+    check(&vhost, "descriptors", "grantway backend", 40 * 17 + 64, None);
+    let areas = |plan| limit(plan, &Machine::default(), "vm.max_map_count", "grantway backend");
+    assert_eq!(areas(&vhost).need - areas(&tap).need, 80);
+    let many = plan("--vifs 60 --queues 2 --port vhost");
+    check(&many, "descriptors", "grantway backend", 60 * 17 + 64, Some("LimitNOFILE=2048"));
+}
+
+#[test]
 fn a_hundred_and_ten_staged_vifs_are_within_the_defaults() {
     let plan = plan("--vifs 110 --policy staging");
     for limit in limits(&plan, &Machine::default()) {

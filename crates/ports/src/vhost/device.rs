@@ -13,7 +13,7 @@ use rustix::{
 
 use super::error::{VhostError, opening};
 use super::receive::{self, Receive};
-use super::ring::Ring;
+use super::ring::{Layout, Ring};
 use super::sys::{self, Region};
 use super::transmit::{self, Transmit};
 
@@ -35,6 +35,17 @@ pub(super) struct Device {
     _memory: Arc<Region>,
 }
 
+/// Places of both rings and of the bytes of their frames in the region.
+const TO: Layout = Transmit::layout(0);
+const FROM: Layout = Receive::layout(TO.end);
+const BUFFERS: usize = FROM.end.next_multiple_of(receive::BUFFER);
+const FRAMES: usize = BUFFERS + receive::BYTES;
+/// Bytes of the region.
+pub(super) const BYTES: usize = FRAMES + transmit::BYTES;
+/// Descriptors of a device: its own, one by which it wakes the port's owner, and one for each ring
+/// by which it is woken.
+pub(super) const DESCRIPTORS: usize = 4;
+
 /// Both rings, in one region of memory.
 #[derive(Debug)]
 pub(super) struct Rings {
@@ -50,17 +61,13 @@ impl Rings {
     ///
     /// There is no memory or no descriptor left.
     pub fn new() -> rustix::io::Result<Self> {
-        let to = Transmit::layout(0);
-        let from = Receive::layout(to.end);
-        let buffers = from.end.next_multiple_of(receive::BUFFER);
-        let frames = buffers + receive::BYTES;
-        let memory = Arc::new(Region::new(frames + transmit::BYTES)?);
+        let memory = Arc::new(Region::new(BYTES)?);
         let ring = |layout| {
             let kick = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
             Ok::<_, Errno>(Ring::new(Arc::clone(&memory), layout, kick))
         };
-        let transmit = Transmit::new(ring(to)?, Arc::clone(&memory), frames);
-        let mut receive = Receive::new(ring(from)?, Arc::clone(&memory), buffers);
+        let transmit = Transmit::new(ring(TO)?, Arc::clone(&memory), FRAMES);
+        let mut receive = Receive::new(ring(FROM)?, Arc::clone(&memory), BUFFERS);
         receive.show()?;
         Ok(Self { transmit, receive, memory })
     }

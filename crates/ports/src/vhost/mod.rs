@@ -65,6 +65,11 @@ pub struct VhostTap {
 }
 
 impl VhostTap {
+    /// Bytes of memory for frames on their way, for each queue.
+    pub const MEMORY: usize = device::BYTES;
+    /// Descriptors of each queue, beside its TAP's.
+    pub const DESCRIPTORS: usize = device::DESCRIPTORS;
+
     /// Has a thread of the kernel give this TAP its frames, and take them from it.
     ///
     /// # Errors
