@@ -114,9 +114,20 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
     info!("serving the vifs of domain {}", place.platform.domain());
     let ending = None;
     let listeners = Listeners { reports, traces, metrics };
-    let own = (memory, descriptors);
-    let mut serving =
-        Serving { backend, place, mode, rules, uplink, refusal, listeners, signals, own, ending };
+    let (own, port) = ((memory, descriptors), args.port.clone());
+    let mut serving = Serving {
+        backend,
+        place,
+        mode,
+        port,
+        rules,
+        uplink,
+        refusal,
+        listeners,
+        signals,
+        own,
+        ending,
+    };
     while serving.step()?.is_continue() {}
     Ok(())
 }
@@ -197,6 +208,8 @@ struct Serving {
     backend: Backend,
     place: Place,
     mode: WaitMode,
+    /// Port of each vif, as the command line has it.
+    port: String,
     rules: Option<LiveRules>,
     uplink: Option<Uplink>,
     refusal: Refusal,
@@ -256,11 +269,12 @@ impl Serving {
 
     /// Answers all who ask for the state of the backend.
     fn tell(&mut self) {
-        let Self { backend, place, mode, rules, uplink, listeners, own, .. } = self;
+        let Self { backend, place, mode, port, rules, uplink, listeners, own, .. } = self;
         let mut told = || {
             let own = (own.0.read(), &own.1);
             let uplink = uplink.as_mut().map(|uplink| uplink.report(backend));
-            report(backend, place.platform.as_ref(), *mode, (rules.as_ref(), uplink), own)
+            let options = (*mode, port.as_str());
+            report(backend, place.platform.as_ref(), options, (rules.as_ref(), uplink), own)
         };
         listeners.reports.serve(&mut told);
         if let Some(metrics) = &listeners.metrics {
@@ -372,7 +386,7 @@ fn is_of_all(error: &PortError) -> bool {
 fn report(
     backend: &Backend,
     platform: &dyn Platform,
-    mode: WaitMode,
+    (mode, port): (WaitMode, &str),
     (rules, uplink): (Option<&LiveRules>, Option<Value>),
     (memory, descriptors): (Memory, &Descriptors),
 ) -> Value {
@@ -404,6 +418,7 @@ fn report(
     json!({
         "host": platform.host(),
         "mode": mode.as_str(),
+        "port": port,
         "at_ns": nanoseconds(at),
         "memory": { "resident_bytes": memory.resident, "private_bytes": memory.private },
         "vifs": vifs,

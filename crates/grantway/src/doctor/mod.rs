@@ -24,6 +24,7 @@ use facts::links;
 use facts::netback::Netback;
 use facts::platform::{PlatformFacts, Role};
 use facts::process::Process;
+use facts::vhost::Vhost;
 use facts::vifs::StoreFact;
 use finding::{Finding, Verdict};
 use grantway_command::error::CommandError;
@@ -90,6 +91,7 @@ fn on_xen(roots: &Roots) -> Vec<Finding> {
     let backend = BackendFact::gather(&roots.run_folder, roots.patience);
     let kept_away = netback.forbidden.as_deref().filter(|_| !netback.loaded);
     findings.push(checks::backend::judge(&backend, vifs, kept_away, &hints));
+    findings.extend(checks::devices::vhost(&Vhost::gather(roots, &backend), &hints));
     findings.extend(checks::backend::bounds(&backend));
     findings.extend(checks::backend::uplinks(&backend, &hints));
     findings.extend(vifs.iter().map(|vif| checks::vifs::judge(vif, &backend, &hints)));
@@ -119,6 +121,7 @@ fn on_embedded(roots: &Roots, dir: &Path) -> Vec<Finding> {
     let vifs = store.vifs();
     let backend = BackendFact::gather(dir, roots.patience);
     findings.push(checks::backend::judge(&backend, vifs, None, &hints));
+    findings.extend(checks::devices::vhost(&Vhost::gather(roots, &backend), &hints));
     findings.extend(checks::backend::bounds(&backend));
     findings.extend(checks::backend::uplinks(&backend, &hints));
     findings.extend(vifs.iter().map(|vif| checks::vifs::judge(vif, &backend, &hints)));

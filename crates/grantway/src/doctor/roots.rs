@@ -100,6 +100,18 @@ impl Roots {
         Some(target.file_name()?.to_string_lossy().into_owned())
     }
 
+    /// Returns true if `file`, `modules.dep` or `modules.builtin` of the running kernel, lists this
+    /// module; none if there is no such file.
+    pub fn lists_module(&self, file: &str, module: &str) -> Option<bool> {
+        let release = self.text("proc/sys/kernel/osrelease").unwrap_or_default();
+        let text = self.text(format!("lib/modules/{release}/{file}"))?;
+        let name = |line: &str| -> Option<String> {
+            let file = line.split(':').next()?.rsplit('/').next()?;
+            Some(file.split(".ko").next()?.replace('-', "_"))
+        };
+        Some(text.lines().any(|line| name(line).as_deref() == Some(module)))
+    }
+
     /// Returns the path of a program, if it is installed.
     pub fn program(&self, name: &str) -> Option<PathBuf> {
         self.programs.iter().map(|folder| folder.join(name)).find(|path| path.is_file())

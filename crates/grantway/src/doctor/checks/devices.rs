@@ -2,7 +2,9 @@
 
 use crate::doctor::facts::platform::Role;
 use crate::doctor::facts::process::{DeviceState, Process};
+use crate::doctor::facts::vhost::Vhost;
 use crate::doctor::finding::{Finding, Verdict};
+use crate::doctor::hints::Hints;
 
 /// Judges Xen's devices. A device that this domain's role needs must be usable; any other may be
 /// missing, with a warning.
@@ -66,4 +68,28 @@ pub fn tun(process: &Process, needed: bool) -> Finding {
         ),
     };
     Finding::new(verdict, subject, &format!("{found}{rest}"), Some(remedy))
+}
+
+/// Judges the device of TAPs whose frames a thread of the kernel moves, if a backend has such ports.
+pub fn vhost(Vhost { user, device, module }: &Vhost, hints: &Hints) -> Option<Finding> {
+    let subject = "/dev/vhost-net";
+    let needed = format!("needed by --port vhost of {}", user.as_deref()?);
+    Some(match (device, module) {
+        (DeviceState::Ready, true) => Finding::ok(subject, format!("usable ({needed})")),
+        (DeviceState::Denied, true) => Finding::fail(
+            subject,
+            format!("this user cannot read and write it ({needed})"),
+            "run the backend and this command as root",
+        ),
+        (DeviceState::Missing, true) => Finding::fail(
+            subject,
+            format!("missing ({needed})"),
+            format!("modprobe vhost_net; {}", hints.restart()),
+        ),
+        (_, false) => Finding::fail(
+            subject,
+            format!("this kernel has no module vhost_net ({needed})"),
+            "use --port tap, or a kernel with CONFIG_VHOST_NET",
+        ),
+    })
 }

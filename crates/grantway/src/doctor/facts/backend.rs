@@ -34,6 +34,8 @@ pub enum BackendFact {
         bounds: Vec<Bounds>,
         /// Uplinks of the backends' own bridges.
         uplinks: Vec<Uplink>,
+        /// Port of the vifs of each backend, as its command line has it.
+        ports: Vec<String>,
     },
 }
 
@@ -104,7 +106,9 @@ impl BackendFact {
         }
         let vifs = reports.iter().flat_map(vifs).collect();
         let uplinks = reports.iter().filter_map(uplink).collect();
-        Self::Serves { vifs, bounds: reports.iter().map(bounds).collect(), uplinks }
+        let port = |report: &Value| report["port"].as_str().map(str::to_owned);
+        let ports = reports.iter().filter_map(port).collect();
+        Self::Serves { vifs, bounds: reports.iter().map(bounds).collect(), uplinks, ports }
     }
 
     /// Returns true unless no backend listens. A backend that cannot be asked counts as running.

@@ -8,4 +8,5 @@ pub mod links;
 pub mod netback;
 pub mod platform;
 pub mod process;
+pub mod vhost;
 pub mod vifs;

@@ -31,14 +31,11 @@ impl Netback {
         let modules = roots.text("proc/modules").unwrap_or_default();
         let listed = modules.lines().any(|line| line.split_whitespace().next() == Some(MODULE));
         let known = roots.has("sys/module/xen_netback");
-        let release = roots.text("proc/sys/kernel/osrelease").unwrap_or_default();
-        let list = |file: &str| roots.text(format!("lib/modules/{release}/{file}"));
-        let names = |text: &str| text.lines().any(is_file_of_module);
-        let in_kernel = list("modules.builtin").is_some_and(|text| names(&text));
+        let in_kernel = roots.lists_module("modules.builtin", MODULE) == Some(true);
         // A loaded module shows its state in `initstate`; a part of the kernel has no such file.
         let builtin =
             in_kernel || (known && !listed && !roots.has("sys/module/xen_netback/initstate"));
-        let available = list("modules.dep").is_none_or(|text| names(&text));
+        let available = roots.lists_module("modules.dep", MODULE) != Some(false);
         let devices = "sys/bus/xen-backend/devices";
         let bound = roots
             .names(devices)
@@ -62,14 +59,6 @@ impl Netback {
             bound,
         }
     }
-}
-
-/// Returns true if a line of `modules.dep` or `modules.builtin` is about the module.
-fn is_file_of_module(line: &str) -> bool {
-    let file = line.split(':').next().unwrap_or_default();
-    let name = file.rsplit('/').next().unwrap_or_default();
-    let name = name.split(".ko").next().unwrap_or_default();
-    is_module(name)
 }
 
 fn is_module(name: &str) -> bool {

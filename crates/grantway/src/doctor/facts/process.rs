@@ -15,6 +15,17 @@ pub enum DeviceState {
     Denied,
 }
 
+impl DeviceState {
+    /// Looks at a device.
+    pub fn of(roots: &Roots, path: &str) -> Self {
+        match access(roots, path) {
+            Ok(()) => Self::Ready,
+            Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) => Self::Denied,
+            Err(_) => Self::Missing,
+        }
+    }
+}
+
 /// `CAP_NET_ADMIN`, as the number of its bit in `CapEff`.
 const NET_ADMIN: u32 = 12;
 /// `CAP_SYS_PTRACE`, as the number of its bit in `CapEff`.
@@ -48,11 +59,7 @@ pub struct Process {
 impl Process {
     /// Gathers the facts.
     pub fn gather(roots: &Roots) -> Self {
-        let device = |path: &str| match access(roots, path) {
-            Ok(()) => DeviceState::Ready,
-            Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) => DeviceState::Denied,
-            Err(_) => DeviceState::Missing,
-        };
+        let device = |path| DeviceState::of(roots, path);
         let status = roots.text("proc/self/status").unwrap_or_default();
         let capabilities = status
             .lines()

@@ -27,7 +27,7 @@ fn serves(connected: bool) -> BackendFact {
 }
 
 fn serves_all(vifs: Vec<Served>) -> BackendFact {
-    BackendFact::Serves { vifs, bounds: Vec::new(), uplinks: Vec::new() }
+    BackendFact::Serves { vifs, bounds: Vec::new(), uplinks: Vec::new(), ports: Vec::new() }
 }
 
 fn bound(used: u64, limit: u64) -> Part {
@@ -283,7 +283,7 @@ fn the_backends_socket() {
             let report = br#"{"vifs":[{"vif":"vif3.0","connected":true},{"x":1},7],
                 "budget":{"pages":{"used":5,"limit":6},"areas":{"used":7}},
                 "workers":[{"longest_round_ns":8,"round_limit_ns":9},{"longest_round_ns":10}, 1],
-                "uplink":{"name":"packet:eth0","state":"down"},
+                "uplink":{"name":"packet:eth0","state":"down"}, "port":"vhost:gw0",
                 "control":{"used":11,"limit":12}}"#;
             let _ = client.unwrap().write_all(report);
         }
@@ -294,7 +294,8 @@ fn the_backends_socket() {
         control: bound(11, 12),
     };
     let (vifs, uplinks) = (vec![served(true, "", 0)], vec![uplink("down")]);
-    let expected = BackendFact::Serves { vifs, bounds: vec![bounds], uplinks };
+    let ports = vec!["vhost:gw0".to_owned()];
+    let expected = BackendFact::Serves { vifs, bounds: vec![bounds], uplinks, ports };
     assert_eq!(BackendFact::gather(&folder, LONG), expected);
     answering.join().unwrap();
 }
@@ -414,8 +415,8 @@ fn an_uplink_that_carries_nothing_fails_with_its_remedy() {
         ("gone", Verdict::Fail, "does not exist", "create the interface eth0"),
         ("lost", Verdict::Fail, "failed", "systemctl restart"),
     ] {
-        let (vifs, bounds) = (Vec::new(), Vec::new());
-        let served = BackendFact::Serves { vifs, bounds, uplinks: vec![uplink(state)] };
+        let (vifs, bounds, ports) = (Vec::new(), Vec::new(), Vec::new());
+        let served = BackendFact::Serves { vifs, bounds, uplinks: vec![uplink(state)], ports };
         let findings = backend::uplinks(&served, &hints());
         assert_eq!(findings.len(), 1);
         check(&findings[0], verdict, found, remedy);
@@ -437,8 +438,8 @@ fn what_vifs_share_is_told_and_warned_of_before_it_is_used_up() {
         control: bound(12, 2072),
     };
     let judged = |bounds| {
-        let findings =
-            backend::bounds(&BackendFact::Serves { vifs: Vec::new(), bounds, uplinks: Vec::new() });
+        let (vifs, uplinks, ports) = (Vec::new(), Vec::new(), Vec::new());
+        let findings = backend::bounds(&BackendFact::Serves { vifs, bounds, uplinks, ports });
         findings.into_iter().next()
     };
     assert_eq!(judged(Vec::new()), None);

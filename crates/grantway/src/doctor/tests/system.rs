@@ -3,12 +3,15 @@
 use super::tree::Tree;
 use super::{SHORT, about, check};
 use crate::doctor::checks::{devices, embedded, limits, netback, platform, sandbox};
+use crate::doctor::facts::backend::BackendFact;
 use crate::doctor::facts::limits::Limits;
 use crate::doctor::facts::netback::Netback;
 use crate::doctor::facts::platform::{PlatformFacts, Role};
 use crate::doctor::facts::process::{DeviceState, Process};
+use crate::doctor::facts::vhost::Vhost;
 use crate::doctor::facts::vifs::StoreFact;
 use crate::doctor::finding::{Finding, Verdict};
+use crate::doctor::hints::Hints;
 use crate::doctor::{on_embedded, on_xen};
 
 #[test]
@@ -119,6 +122,73 @@ fn taps() {
     let status = Tree::new().with("proc/self/status", "CapEff:\t0000000000001000\n");
     let process = Process::gather(&status.roots());
     assert!(process.net_admin && !process.sys_ptrace);
+}
+
+/// Returns the finding about vhost-net, if there is one, beside backends with these ports.
+fn vhost(tree: &Tree, ports: &[&str]) -> Option<Finding> {
+    let backend = match ports {
+        [] => BackendFact::Absent,
+        ports => BackendFact::Serves {
+            vifs: Vec::new(),
+            bounds: Vec::new(),
+            uplinks: Vec::new(),
+            ports: ports.iter().map(|&port| port.to_owned()).collect(),
+        },
+    };
+    let vhost = Vhost::gather(&tree.roots(), &backend);
+    devices::vhost(&vhost, &Hints::on_xen(Role::Dom0))
+}
+
+#[test]
+fn vhost_net_is_judged_only_if_a_backend_needs_it() {
+    let options = |line: &str| Tree::dom0().with("etc/default/grantway", line);
+    for line in [
+        "",
+        "#GRANTWAY_BACKEND_OPTIONS=\"--port vhost\"",
+        "GRANTWAY_BACKEND_OPTIONS=\"--port tap --mirror vhost\"",
+        "OTHER=\"--port vhost\"",
+    ] {
+        assert_eq!(vhost(&options(line), &[]), None, "{line}");
+    }
+    let remedy = "modprobe vhost_net; systemctl restart grantway-backend";
+    for line in ["--port vhost", "--queues 2 --port=vhost:gw0", "'--port' 'vhost'"] {
+        let line = format!("RUST_LOG=info\nGRANTWAY_BACKEND_OPTIONS=\"{line}\"");
+        let found = vhost(&options(&line), &[]).unwrap_or_else(|| panic!("{line}"));
+        let words = "missing (needed by --port vhost of /etc/default/grantway)";
+        check(&found, Verdict::Fail, words, remedy);
+    }
+    // A backend that runs knows its own options.
+    let tree = options("GRANTWAY_BACKEND_OPTIONS=\"--port vhost\"");
+    assert_eq!(vhost(&tree, &["tap"]), None);
+    assert_eq!(vhost(&Tree::dom0(), &["bridge", "null"]), None);
+    let found = vhost(&Tree::dom0(), &["tap", "vhost:gw0"]).expect("a finding");
+    check(&found, Verdict::Fail, "of the running backend", remedy);
+    assert_eq!(about(&on_xen(&tree.roots()), "/dev/vhost-net").len(), 1);
+}
+
+#[test]
+fn vhost_net_is_usable_denied_or_missing() {
+    let tree = Tree::dom0().with("dev/vhost-net", "");
+    check(&vhost(&tree, &["vhost"]).unwrap(), Verdict::Ok, "usable", "");
+    let user = Some("the running backend".to_owned());
+    let denied = Vhost { user, device: DeviceState::Denied, module: true };
+    let found = devices::vhost(&denied, &Hints::on_xen(Role::Dom0)).unwrap();
+    check(&found, Verdict::Fail, "cannot read and write", "as root");
+    // The kernel's list decides, whether a node is left or not; a loaded module decides more.
+    let dep = "lib/modules/6.1.0-1-amd64/modules.dep";
+    for tree in [tree, Tree::dom0()] {
+        let tree = tree.with(dep, "kernel/drivers/net/tun.ko.xz:\n");
+        let found = vhost(&tree, &["vhost"]).unwrap();
+        check(&found, Verdict::Fail, "no module vhost_net", "CONFIG_VHOST_NET");
+    }
+    let listed = "kernel/drivers/vhost/vhost_net.ko.xz: kernel/drivers/net/tun.ko.xz\n";
+    let tree = Tree::dom0().with(dep, listed);
+    check(&vhost(&tree, &["vhost"]).unwrap(), Verdict::Fail, "missing", "modprobe vhost_net");
+    let tree = Tree::dom0()
+        .with("dev/vhost-net", "")
+        .with(dep, "")
+        .with("sys/module/vhost_net/refcnt", "0");
+    check(&vhost(&tree, &["vhost"]).unwrap(), Verdict::Ok, "usable", "");
 }
 
 /// Returns the finding about the kernel's backend.
