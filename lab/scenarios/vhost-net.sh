@@ -5,6 +5,12 @@
 only_grantway
 # threads: the kernel's threads of vhost-net. Linux 6.4 and later has them in the backend's process.
 threads() { cat /proc/[0-9]*/task/[0-9]*/comm 2>/dev/null | grep -c '^vhost-' || true; }
+# doctor_says TEXT: a line of the doctor has TEXT.
+doctor_says() {
+    grantway doctor >$LAB/logs/doctor 2>&1 || true
+    grep -- "$1" $LAB/logs/doctor >&2 || fail "the doctor does not say: $1"
+}
+descriptors() { ls "/proc/$(cat $LAB/backend.pid)/fd" | wc -l; }
 bridge_up
 if grep -q '^vhost_net ' /proc/modules; then modprobe -r vhost_net; fi
 start_backend --port vhost
@@ -15,8 +21,14 @@ wait_for 20 grep -q 'modprobe vhost_net' $LAB/logs/backend
 say "without the module: $(grep 'modprobe vhost_net' $LAB/logs/backend | tail -n 1)"
 # It says so once, since no vif would fare better.
 ! wait "$(cat $LAB/backend.pid)" || fail "the backend goes on without /dev/vhost-net"
+# The doctor reads the options of the unit while no backend runs.
+mkdir -p /etc/default
+echo 'GRANTWAY_BACKEND_OPTIONS="--port vhost"' >/etc/default/grantway
+doctor_says '^FAIL .*/dev/vhost-net .*missing .*modprobe vhost_net'
+rm /etc/default/grantway
 modprobe vhost_net
 start_backend --port vhost
+doctor_says '^ok .*/dev/vhost-net .*usable'
 wait $attach_pid || xl network-attach g1 bridge=xenbr0 >&2
 wait_for 20 vif_connected g1
 guest_net g1
@@ -42,15 +54,20 @@ load_goes_on g1
 load_stop g1
 expect "$(threads)" = 1 "threads of vhost-net"
 expect "$(checksum_errors g1)$(checksum_errors dom0)" = "$errors" "checksum errors"
+planned=$(grantway plan --vifs 1 --port vhost | awk '$1 == "backend" && $2 == "descriptors" { print $4 }')
 for round in 1 2 3; do
     xl network-detach g1 0 >&2
     await 20 "" "interfaces of vifs" vifs_left
     expect "$(threads)" = 0 "threads of vhost-net"
+    without=$(descriptors)
     xl network-attach g1 bridge=xenbr0 >&2
     wait_for 20 vif_connected g1
     guest_net g1
+    taken=$(($(descriptors) - without))
+    [ $taken -le "$planned" ] || fail "$taken descriptors, $planned planned"
     pings g1 dom0
 done
+say "descriptors of a vif: $taken of $planned that are planned"
 # A TAP that another program deletes is noticed.
 ip link del "$(vif_of g1)"
 guest_run g1 'ping -c 1 -W 1 10.0.0.1 >/dev/null; true'
