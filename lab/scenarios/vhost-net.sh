@@ -14,6 +14,7 @@ descriptors() { ls "/proc/$(cat $LAB/backend.pid)/fd" | wc -l; }
 bridge_up
 if grep -q '^vhost_net ' /proc/modules; then modprobe -r vhost_net; fi
 start_backend --port vhost
+doctor_says '^FAIL .*/dev/vhost-net .*missing .*modprobe vhost_net'
 guest_start g1
 xl network-attach g1 bridge=xenbr0 >&2 &
 attach_pid=$!
@@ -21,18 +22,13 @@ wait_for 20 grep -q 'modprobe vhost_net' $LAB/logs/backend
 say "without the module: $(grep 'modprobe vhost_net' $LAB/logs/backend | tail -n 1)"
 # It says so once, since no vif would fare better.
 ! wait "$(cat $LAB/backend.pid)" || fail "the backend goes on without /dev/vhost-net"
-# The doctor reads the options of the unit while no backend runs.
-mkdir -p /etc/default
-echo 'GRANTWAY_BACKEND_OPTIONS="--port vhost"' >/etc/default/grantway
-doctor_says '^FAIL .*/dev/vhost-net .*missing .*modprobe vhost_net'
-rm /etc/default/grantway
 modprobe vhost_net
 start_backend --port vhost
-doctor_says '^ok .*/dev/vhost-net .*usable'
 wait $attach_pid || xl network-attach g1 bridge=xenbr0 >&2
 wait_for 20 vif_connected g1
 guest_net g1
 expect "$(threads)" = 1 "threads of vhost-net"
+doctor_says '^ok .*/dev/vhost-net .*usable'
 errors=$(checksum_errors g1)$(checksum_errors dom0)
 iperf_server dom0
 pings g1 dom0 10
