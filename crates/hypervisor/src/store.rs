@@ -49,8 +49,8 @@ pub trait StoreOps {
     ///
     /// # Errors
     ///
-    /// Returns [`Error::Store`], for example with `EACCES` (no permission), `EINVAL` (invalid path),
-    /// `E2BIG` (value too long) or `ENOSPC` (a quota is used up).
+    /// Returns [`Error::Store`], for example with `EACCES` (no permission), `EINVAL` (invalid path)
+    /// or `ENOSPC` (a quota is used up).
     fn write(&mut self, path: &str, value: &[u8]) -> Result<(), Error>;
 
     /// Removes a node and all nodes below it.
@@ -110,7 +110,7 @@ pub trait FrontendStore: StoreOps + Send {
     /// # Errors
     ///
     /// Returns [`Error::Store`] with `EEXIST` if the connection has this watch already, and with
-    /// `ENOSPC` or `E2BIG` if the domain has too many watches.
+    /// `E2BIG` if the domain has too many watches.
     fn watch(&mut self, path: &str, token: &str) -> Result<(), Error>;
 
     /// Returns the next event of a watch, or `None` if there is none. Does not block.
