@@ -94,15 +94,13 @@ impl BackendMachine {
     /// Begins from whatever the store holds: `own` and `peer` are the two
     /// `state` nodes (None where missing), `online` is the node of that name.
     ///
-    /// `takeover` says that a journal of a former process is at hand, and that it
-    /// names the ring references and ports that the store names. Both ends
-    /// found Connected are then taken over in silence, and so is a frontend that
-    /// reconfigures, which still gets its answer, and a frontend in
-    /// Connected where that process had not come to say so itself: it may have taken
-    /// requests from the rings. Without it, and in every other state, the vif goes
-    /// through Closing, Closed and InitWait until the frontend comes anew. (Stock Linux netfront stays in Closed until its
-    /// driver is bound again; Windows and our frontend come back by
-    /// themselves.)
+    /// `takeover` says that a journal of a former process is at hand, and that it names the ring
+    /// references and ports that the store names. Both ends found Connected are then taken over in
+    /// silence, and so is a frontend that reconfigures, which still gets its answer, and a frontend
+    /// in Connected where that process had not come to say so itself: it may have taken requests
+    /// from the rings. Without it, and in every other state, the vif goes through Closing, Closed
+    /// and InitWait until the frontend comes anew. (Stock Linux netfront stays in Closed until its
+    /// driver is bound again; Windows and our frontend come back by themselves.)
     pub fn start(
         own: Option<XenbusState>,
         peer: Option<XenbusState>,
