@@ -3,8 +3,9 @@
 //! # Why relaxed accesses and explicit fences
 //!
 //! The indices are loaded and stored relaxed. The eight fences of [`Fence`] provide all ordering.
-//! Each ordering has one name and one place, so a test can remove exactly one: `tests/loom.rs` wraps
-//! a memory, skips a single fence, and requires that loom finds a torn slot or a lost wake-up.
+//! Each ordering has one name and one place, so a test can remove exactly one: `tests/loom.rs`
+//! wraps a memory, skips a single fence, and requires that loom finds a torn slot or a lost
+//! wake-up.
 
 #[cfg(not(loom))]
 use core::sync::atomic::{Ordering, fence};
@@ -86,8 +87,9 @@ impl Fence {
 
 /// Memory of a ring. `W` is the number of 32-bit words in a slot.
 ///
-/// All methods take `&self`, since a peer writes the same memory at the same time. An implementation
-/// reads or writes each word once. It provides no order beyond [`fence`](Self::fence).
+/// All methods take `&self`, since a peer writes the same memory at the same time. An
+/// implementation reads or writes each word once. It provides no order beyond
+/// [`fence`](Self::fence).
 pub trait RingMemory<const W: usize> {
     /// Returns the number of slots. It is a power of two, and does not change.
     fn slots(&self) -> u32;
@@ -98,8 +100,8 @@ pub trait RingMemory<const W: usize> {
     /// Stores an index word, relaxed.
     fn store(&self, index: Index, value: u32);
 
-    /// Copies a slot out, and reads each word once. `index` is free-running: the slot is `index` modulo
-    /// the number of slots.
+    /// Copies a slot out, and reads each word once. `index` is free-running: the slot is `index`
+    /// modulo the number of slots.
     fn read_slot(&self, index: u32) -> [u32; W];
 
     /// Copies a whole slot in. `index` is free-running, as in [`read_slot`](Self::read_slot).

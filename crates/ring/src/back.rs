@@ -5,8 +5,8 @@ use crate::error::{BadIndices, RingError, Unconsumed, Unseen};
 
 /// The backend's end of a ring whose slots are `W` words.
 ///
-/// All state that the backend relies on is private. It reads only `req_prod`, `rsp_event` and request
-/// slots of the shared page.
+/// All state that the backend relies on is private. It reads only `req_prod`, `rsp_event` and
+/// request slots of the shared page.
 #[derive(Debug)]
 pub struct Back<M, const W: usize> {
     mem: M,
@@ -88,9 +88,9 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
     ///
     /// # Errors
     ///
-    /// Returns [`RingError`] if the frontend claims more requests than there are slots without an owed
-    /// response (`req_prod - rsp_prod_pvt` is greater than the number of slots), or if its index went
-    /// back.
+    /// Returns [`RingError`] if the frontend claims more requests than there are slots without an
+    /// owed response (`req_prod - rsp_prod_pvt` is greater than the number of slots), or if its
+    /// index went back.
     #[inline]
     pub fn available(&mut self) -> Result<u32, RingError> {
         let known = self.known();
@@ -108,8 +108,8 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
         Ok(found)
     }
 
-    /// Returns the number of waiting requests that the frontend's index shows, at most the number of
-    /// slots. The index is not validated: use this for display only.
+    /// Returns the number of waiting requests that the frontend's index shows, at most the number
+    /// of slots. The index is not validated: use this for display only.
     #[must_use]
     pub fn shown(&self) -> u32 {
         self.mem.load(Index::ReqProd).wrapping_sub(self.req_cons).min(self.mem.slots())
@@ -127,8 +127,8 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
     }
 
     /// Copies waiting requests to `out` without consuming them, and returns their number. The first
-    /// has the index [`req_cons`](Self::req_cons). Reads the frontend's index at most once, and only if
-    /// fewer requests are known than `out` has room for.
+    /// has the index [`req_cons`](Self::req_cons). Reads the frontend's index at most once, and
+    /// only if fewer requests are known than `out` has room for.
     ///
     /// Two copies of the same request may differ. Use only the copy after which the request is
     /// consumed.
@@ -180,8 +180,8 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
     }
 
     /// Writes a response over the oldest request that is not answered yet, and returns its
-    /// free-running index. The frontend sees the response after [`publish`](Self::publish). All words
-    /// of the slot are written, so no private data leaks (XSA-216).
+    /// free-running index. The frontend sees the response after [`publish`](Self::publish). All
+    /// words of the slot are written, so no private data leaks (XSA-216).
     ///
     /// # Errors
     ///
@@ -197,8 +197,8 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
         Ok(index)
     }
 
-    /// Writes several responses in order, as [`push_response`](Self::push_response) does. It writes all
-    /// of them or none.
+    /// Writes several responses in order, as [`push_response`](Self::push_response) does. It writes
+    /// all of them or none.
     ///
     /// # Errors
     ///
@@ -216,8 +216,9 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
         Ok(())
     }
 
-    /// Publishes all responses written so far. Returns true if the frontend must be notified, since it
-    /// asked for an event at one of them. Returns false, and does nothing, if there is no new response.
+    /// Publishes all responses written so far. Returns true if the frontend must be notified, since
+    /// it asked for an event at one of them. Returns false, and does nothing, if there is no new
+    /// response.
     #[inline]
     #[must_use = "true means that the frontend must be notified"]
     pub fn publish(&mut self) -> bool {
@@ -245,9 +246,9 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
         self.arm_after(1)
     }
 
-    /// Asks for an event when `count` requests wait, and returns true if they already do. Otherwise it
-    /// is like [`arm`](Self::arm). A receive ring needs this if the next packet takes `count` slots.
-    /// `count` is limited to 1 at least, and to the slots without an owed response at most.
+    /// Asks for an event when `count` requests wait, and returns true if they already do. Otherwise
+    /// it is like [`arm`](Self::arm). A receive ring needs this if the next packet takes `count`
+    /// slots. `count` is limited to 1 at least, and to the slots without an owed response at most.
     ///
     /// # Errors
     ///

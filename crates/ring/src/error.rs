@@ -4,9 +4,9 @@
 /// ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RingError {
-    /// The peer claims more entries than are possible. On a backend: more requests than slots without
-    /// an owed response (XSA-39). On a frontend: more responses than outstanding requests (XSA-376).
-    /// An index that went back past consumed entries also gives this error.
+    /// The peer claims more entries than are possible. On a backend: more requests than slots
+    /// without an owed response (XSA-39). On a frontend: more responses than outstanding requests
+    /// (XSA-376). An index that went back past consumed entries also gives this error.
     #[error("the peer's index claims {found} entries where at most {limit} can be")]
     Overflow {
         /// Entries claimed, counted from the last one consumed.
@@ -38,8 +38,8 @@ pub struct Unconsumed {
     pub index: u32,
 }
 
-/// Error of an end that consumes more entries than the peer is known to have published: a bug of the
-/// caller.
+/// Error of an end that consumes more entries than the peer is known to have published: a bug of
+/// the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{asked} entries consumed of {known} that were seen")]
 pub struct Unseen {

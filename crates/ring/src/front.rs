@@ -22,8 +22,8 @@ pub struct Front<M, const W: usize> {
 }
 
 impl<M: RingMemory<W>, const W: usize> Front<M, W> {
-    /// Begins with a new ring. Zeroes the page, and sets `req_event` and `rsp_event` to 1, so that both
-    /// ends are notified of the first entry.
+    /// Begins with a new ring. Zeroes the page, and sets `req_event` and `rsp_event` to 1, so that
+    /// both ends are notified of the first entry.
     #[must_use]
     pub fn init(mem: M) -> Self {
         mem.clear();
@@ -60,8 +60,8 @@ impl<M: RingMemory<W>, const W: usize> Front<M, W> {
         self.mem.slots()
     }
 
-    /// Returns the number of free slots. A free slot holds neither a request without a response nor a
-    /// response that is not consumed yet.
+    /// Returns the number of free slots. A free slot holds neither a request without a response nor
+    /// a response that is not consumed yet.
     #[inline]
     #[must_use]
     pub fn free(&self) -> u32 {
@@ -114,8 +114,8 @@ impl<M: RingMemory<W>, const W: usize> Front<M, W> {
         Ok(index)
     }
 
-    /// Writes as many of `requests` as there are free slots, in order, and returns their number. The
-    /// first has the index that [`req_prod_pvt`](Self::req_prod_pvt) returned before.
+    /// Writes as many of `requests` as there are free slots, in order, and returns their number.
+    /// The first has the index that [`req_prod_pvt`](Self::req_prod_pvt) returned before.
     #[inline]
     pub fn push_batch(&mut self, requests: &[[u32; W]]) -> usize {
         let count = requests.len().min(self.free() as usize);
@@ -125,8 +125,9 @@ impl<M: RingMemory<W>, const W: usize> Front<M, W> {
         count
     }
 
-    /// Publishes all requests written so far. Returns true if the backend must be notified, since it
-    /// asked for an event at one of them. Returns false, and does nothing, if there is no new request.
+    /// Publishes all requests written so far. Returns true if the backend must be notified, since
+    /// it asked for an event at one of them. Returns false, and does nothing, if there is no new
+    /// request.
     #[inline]
     #[must_use = "true means that the backend must be notified"]
     pub fn publish(&mut self) -> bool {
@@ -146,8 +147,8 @@ impl<M: RingMemory<W>, const W: usize> Front<M, W> {
     ///
     /// # Errors
     ///
-    /// Returns [`RingError`] if the backend claims more responses than requests are outstanding, or if
-    /// its index went back.
+    /// Returns [`RingError`] if the backend claims more responses than requests are outstanding, or
+    /// if its index went back.
     #[inline]
     pub fn available(&mut self) -> Result<u32, RingError> {
         let known = self.known();
@@ -181,9 +182,9 @@ impl<M: RingMemory<W>, const W: usize> Front<M, W> {
         Ok(Some((index, words)))
     }
 
-    /// Copies waiting responses to `out` without consuming them, and returns their number. The first
-    /// has the index [`rsp_cons`](Self::rsp_cons). Reads the backend's index at most once, and only if
-    /// fewer responses are known than `out` has room for.
+    /// Copies waiting responses to `out` without consuming them, and returns their number. The
+    /// first has the index [`rsp_cons`](Self::rsp_cons). Reads the backend's index at most once,
+    /// and only if fewer responses are known than `out` has room for.
     ///
     /// # Errors
     ///
@@ -210,7 +211,8 @@ impl<M: RingMemory<W>, const W: usize> Front<M, W> {
         Ok(())
     }
 
-    /// Copies waiting responses to `out` as [`peek_batch`](Self::peek_batch) does, and consumes them.
+    /// Copies waiting responses to `out` as [`peek_batch`](Self::peek_batch) does, and consumes
+    /// them.
     ///
     /// # Errors
     ///
@@ -224,8 +226,8 @@ impl<M: RingMemory<W>, const W: usize> Front<M, W> {
     }
 
     /// Asks for an event at the next response, and then reads the backend's index again: the final
-    /// check before a sleep. Returns true if a response waits, so the caller must not sleep. Returns
-    /// false if an event will come. No event comes if no request is
+    /// check before a sleep. Returns true if a response waits, so the caller must not sleep.
+    /// Returns false if an event will come. No event comes if no request is
     /// [`outstanding`](Self::outstanding).
     ///
     /// # Errors
@@ -236,10 +238,10 @@ impl<M: RingMemory<W>, const W: usize> Front<M, W> {
         self.arm_after(1)
     }
 
-    /// Asks for an event when `count` responses wait, and returns true if they already do. Otherwise
-    /// it is like [`arm`](Self::arm). Use it for completions that are not urgent. `count` is limited
-    /// to 1 at least, and to the [`outstanding`](Self::outstanding) requests at most, so that the event
-    /// can come.
+    /// Asks for an event when `count` responses wait, and returns true if they already do.
+    /// Otherwise it is like [`arm`](Self::arm). Use it for completions that are not urgent. `count`
+    /// is limited to 1 at least, and to the [`outstanding`](Self::outstanding) requests at most, so
+    /// that the event can come.
     ///
     /// # Errors
     ///

@@ -12,16 +12,16 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 impl SharedRun {
-    /// Maps `pages` pages of a file. Makes the file, with zeroes, if it does not exist. Otherwise the
-    /// pages have the content that was written last. Only the owner may open the file.
+    /// Maps `pages` pages of a file. Makes the file, with zeroes, if it does not exist. Otherwise
+    /// the pages have the content that was written last. Only the owner may open the file.
     ///
-    /// The space is reserved before the file is mapped. On a full file system this call fails, and no
-    /// later write to a page ends in SIGBUS.
+    /// The space is reserved before the file is mapped. On a full file system this call fails, and
+    /// no later write to a page ends in SIGBUS.
     ///
     /// # Errors
     ///
-    /// Returns an error if the file cannot be opened, extended or mapped, or if it belongs to another
-    /// user. A symbolic link is not followed.
+    /// Returns an error if the file cannot be opened, extended or mapped, or if it belongs to
+    /// another user. A symbolic link is not followed.
     pub fn lasting(path: &Path, pages: usize) -> Result<Self> {
         let len = pages.checked_mul(PAGE_SIZE).filter(|&len| len > 0);
         let len =

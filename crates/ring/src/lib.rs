@@ -51,11 +51,12 @@
 //! - No Rust reference (`&`, `&mut`) to shared memory exists, except to the atomic index words.
 //!   Accesses are volatile, atomic or assembly, and the caller gets a copy.
 //! - All volatile accesses and all fences of the project are in this crate.
-//! - loom explores both ends in every order of their accesses (`tests/loom.rs`). The ends are generic
-//!   over [`RingMemory`], so the tested code is the code that runs: only the memory below it differs.
+//! - loom explores both ends in every order of their accesses (`tests/loom.rs`). The ends are
+//!   generic over [`RingMemory`], so the tested code is the code that runs: only the memory below
+//!   it differs.
 //! - An index that no honest peer can have written is an error value ([`RingError`]).
-//! - A ring has one page. Its slots are arrays of `W` 32-bit words in the byte order of the machine:
-//!   3 words on a transmit ring, 2 on a receive ring, 4 on a control ring.
+//! - A ring has one page. Its slots are arrays of `W` 32-bit words in the byte order of the
+//!   machine: 3 words on a transmit ring, 2 on a receive ring, 4 on a control ring.
 //!
 //! # What it is not
 //!

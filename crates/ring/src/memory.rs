@@ -32,8 +32,8 @@ pub struct OutOfPage {
 
 /// Run of adjacent pages in one mapping, shared with a peer.
 ///
-/// Clones refer to the same mapping. It is unmapped when the last clone, and the last [`SharedPage`]
-/// taken from a clone, are dropped.
+/// Clones refer to the same mapping. It is unmapped when the last clone, and the last
+/// [`SharedPage`] taken from a clone, are dropped.
 #[derive(Clone)]
 pub struct SharedRun {
     base: NonNull<u8>,
@@ -51,8 +51,8 @@ unsafe impl Send for SharedRun {}
 unsafe impl Sync for SharedRun {}
 
 impl SharedRun {
-    /// Makes a run of a mapping of `pages` pages at `base`. The run drops `keep` when the mapping is no
-    /// longer used.
+    /// Makes a run of a mapping of `pages` pages at `base`. The run drops `keep` when the mapping
+    /// is no longer used.
     ///
     /// # Safety
     ///
@@ -65,8 +65,8 @@ impl SharedRun {
         Self { base, pages, gathered: None, keep }
     }
 
-    /// Makes `pages` zeroed pages on the heap of this process. Use it for tests, and for two ends in
-    /// one process.
+    /// Makes `pages` zeroed pages on the heap of this process. Use it for tests, and for two ends
+    /// in one process.
     ///
     /// # Panics
     ///
@@ -87,8 +87,8 @@ impl SharedRun {
         Some(unsafe { Self::new(base, pages, Arc::new(heap)) })
     }
 
-    /// Makes a run of pages of other runs, which need not be adjacent. `guard` is dropped with the last
-    /// handle of the run, and so reports its end. Use it to simulate a mapping in tests.
+    /// Makes a run of pages of other runs, which need not be adjacent. `guard` is dropped with the
+    /// last handle of the run, and so reports its end. Use it to simulate a mapping in tests.
     #[must_use]
     pub fn gathered(pages: Vec<SharedPage>, guard: impl Keep + 'static) -> Self {
         let pages: Arc<[SharedPage]> = pages.into();
@@ -225,13 +225,13 @@ impl SharedPage {
         Ok(())
     }
 
-    /// Writes a word at an offset that is a multiple of 4, in one store. A reader finds the old word or
-    /// the new word, also if the writer is killed.
+    /// Writes a word at an offset that is a multiple of 4, in one store. A reader finds the old
+    /// word or the new word, also if the writer is killed.
     ///
     /// # Errors
     ///
-    /// Returns [`OutOfPage`] if the word is not within the page, or `offset` is no multiple of 4. The
-    /// page is unchanged then.
+    /// Returns [`OutOfPage`] if the word is not within the page, or `offset` is no multiple of 4.
+    /// The page is unchanged then.
     #[inline]
     pub fn write_word(&self, offset: usize, word: u32) -> Result<(), OutOfPage> {
         within(offset, size_of::<u32>())?;
@@ -246,8 +246,8 @@ impl SharedPage {
 
     /// Copies `len` bytes from another page to this one, in one copy.
     ///
-    /// If the ranges overlap (the same page, in one mapping or in two), the content of the overlap is
-    /// unspecified afterwards.
+    /// If the ranges overlap (the same page, in one mapping or in two), the content of the overlap
+    /// is unspecified afterwards.
     ///
     /// # Errors
     ///

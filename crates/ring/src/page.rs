@@ -16,14 +16,15 @@ const HEADER: usize = 64;
 ///
 /// # Why this is sound
 ///
-/// Both ends of this crate access the index words by [`AtomicU32::from_ptr`] only. A peer in another
-/// domain or process makes aligned 32-bit machine accesses. An atomic access is the same on every
-/// architecture of Xen. An `&AtomicU32` allows changes by others, so no reference claims that the
-/// memory is unshared.
+/// Both ends of this crate access the index words by [`AtomicU32::from_ptr`] only. A peer in
+/// another domain or process makes aligned 32-bit machine accesses. An atomic access is the same on
+/// every architecture of Xen. An `&AtomicU32` allows changes by others, so no reference claims that
+/// the memory is unshared.
 ///
 /// Slots are accessed through raw pointers only: a single slot by volatile words, several slots by
-/// the copy for payloads (`copy.rs`). By the protocol, an honest peer does not write a slot while it
-/// is read (loom checks this). A hostile peer only chooses the words that the reader then validates.
+/// the copy for payloads (`copy.rs`). By the protocol, an honest peer does not write a slot while
+/// it is read (loom checks this). A hostile peer only chooses the words that the reader then
+/// validates.
 #[derive(Debug, Clone)]
 pub struct RingPage<const W: usize> {
     page: SharedPage,

@@ -3,8 +3,8 @@
 use crate::memory::{OutOfPage, PAGE_SIZE, SharedPage};
 use core::ptr::NonNull;
 
-/// Part of a page that a peer can write. Its bytes are copied out, or a system call reads them. They
-/// are not read in place.
+/// Part of a page that a peer can write. Its bytes are copied out, or a system call reads them.
+/// They are not read in place.
 #[derive(Debug, Clone, Copy)]
 pub struct VolatileSlice<'a> {
     page: &'a SharedPage,
@@ -43,8 +43,8 @@ impl<'a> VolatileSlice<'a> {
         self.page.as_ptr().map_addr(|addr| addr.saturating_add(self.offset.into()))
     }
 
-    /// Returns the slice without its first `len` bytes. Returns an empty slice if `len` is its length
-    /// or more.
+    /// Returns the slice without its first `len` bytes. Returns an empty slice if `len` is its
+    /// length or more.
     #[inline]
     #[must_use]
     pub fn behind(&self, len: usize) -> Self {
@@ -100,8 +100,8 @@ impl<'a> VolatileSliceMut<'a> {
         self.0.as_ptr()
     }
 
-    /// Borrows the slice without its first `len` bytes. Returns an empty slice if `len` is its length
-    /// or more.
+    /// Borrows the slice without its first `len` bytes. Returns an empty slice if `len` is its
+    /// length or more.
     #[must_use]
     pub fn behind(&mut self, len: usize) -> VolatileSliceMut<'_> {
         VolatileSliceMut(self.0.behind(len))
@@ -127,7 +127,8 @@ impl<'a> VolatileSliceMut<'a> {
         self.0.page.write(usize::from(self.0.offset) + at, src)
     }
 
-    /// Copies the bytes of `src`, a part of another page, into this slice from `at` on, in one copy.
+    /// Copies the bytes of `src`, a part of another page, into this slice from `at` on, in one
+    /// copy.
     ///
     /// # Errors
     ///
