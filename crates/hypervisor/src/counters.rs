@@ -1,5 +1,5 @@
-//! Counters of requests to the hypervisor. The platform's traits count them, so the figures have the
-//! same meaning on every host.
+//! Counters of requests to the hypervisor. The platform's traits count them, so the figures have
+//! the same meaning on every host.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -14,7 +14,8 @@ macro_rules! counters {
         pub struct CounterSnapshot { $($(#[$doc])* pub $name: u64,)* }
 
         impl Counters {
-            /// Reads all counters. Each is read by itself, so they may be of slightly different moments.
+            /// Reads all counters. Each is read by itself, so they may be of slightly different
+            /// moments.
             #[must_use]
             pub fn snapshot(&self) -> CounterSnapshot {
                 CounterSnapshot { $($name: self.$name.load(Relaxed),)* }

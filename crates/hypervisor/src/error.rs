@@ -4,8 +4,8 @@ use crate::{DomId, GrantRef, GrantStatus, Port};
 use alloc::string::String;
 use core::fmt;
 
-/// An error of the store. [`StoreErrno::as_str`] returns its name in `xs_wire.h`, which is the text on
-/// the wire.
+/// An error of the store. [`StoreErrno::as_str`] returns its name in `xs_wire.h`, which is the text
+/// on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StoreErrno {
     /// A malformed request or path.

@@ -53,16 +53,16 @@ pub trait FrontendEvents: Send {
     /// Returns [`Error::Gone`] or [`Error::Os`].
     fn poll(&mut self, fired: &mut dyn FnMut(Port)) -> Result<(), Error>;
 
-    /// Counts a wake-up in the platform's counters. A caller that waited on the descriptor calls this
-    /// if a signal ended the wait, even if the signal came before the wait began.
+    /// Counts a wake-up in the platform's counters. A caller that waited on the descriptor calls
+    /// this if a signal ended the wait, even if the signal came before the wait began.
     fn woken(&mut self) {}
 
     /// Returns the descriptor that is readable while a signal is pending, for `poll` and `epoll`.
     /// Returns `None` if the platform has no descriptors. If the platform implements
     /// [`EventChannels`], it is the descriptor of that trait.
     ///
-    /// After a wait, the caller calls [`FrontendEvents::poll`], which makes the descriptor unreadable
-    /// again. If the caller slept, it also calls [`FrontendEvents::woken`].
+    /// After a wait, the caller calls [`FrontendEvents::poll`], which makes the descriptor
+    /// unreadable again. If the caller slept, it also calls [`FrontendEvents::woken`].
     #[cfg(feature = "std")]
     fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         None
@@ -72,13 +72,13 @@ pub trait FrontendEvents: Send {
 /// Set of event channels for a backend's worker or another program. All its ports share one
 /// descriptor, that of [`FrontendEvents::descriptor`].
 ///
-/// Each port counts its signals. A caller remembers the count, looks at the ring, and then waits for
-/// a higher count. It then loses no wake-up, however long it is busy in between. A wait for the
+/// Each port counts its signals. A caller remembers the count, looks at the ring, and then waits
+/// for a higher count. It then loses no wake-up, however long it is busy in between. A wait for the
 /// next edge, in contrast, loses signals that came before the wait.
 #[cfg(feature = "std")]
 pub trait EventChannels: FrontendEvents + std::os::fd::AsFd {
-    /// Binds a new port of this set to `port`, which the domain `remote` made for us. Returns the new
-    /// port.
+    /// Binds a new port of this set to `port`, which the domain `remote` made for us. Returns the
+    /// new port.
     ///
     /// # Errors
     ///
@@ -89,8 +89,8 @@ pub trait EventChannels: FrontendEvents + std::os::fd::AsFd {
     /// pending signals first, without blocking.
     fn count(&mut self, port: Port) -> u64;
 
-    /// Waits until the count of `port` is greater than `seen`, or until `timeout` has passed. Returns
-    /// the count. Without a timeout it waits without limit. Counts a wake-up if it slept.
+    /// Waits until the count of `port` is greater than `seen`, or until `timeout` has passed.
+    /// Returns the count. Without a timeout it waits without limit. Counts a wake-up if it slept.
     ///
     /// # Errors
     ///

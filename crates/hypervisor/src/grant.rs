@@ -130,8 +130,8 @@ impl Granted {
 pub struct Released {
     /// Pages whose grants are revoked. They are free again.
     pub revoked: usize,
-    /// Pages that the peer can still access, or may. The platform keeps them, tries again later, and
-    /// counts them in [`crate::CounterSnapshot::deferred`].
+    /// Pages that the peer can still access, or may. The platform keeps them, tries again later,
+    /// and counts them in [`crate::CounterSnapshot::deferred`].
     pub deferred: usize,
 }
 
@@ -183,21 +183,21 @@ pub type Apart = Box<dyn Send>;
 
 /// Operations of a backend on pages that a peer granted.
 pub trait Mapper: Send + Sync {
-    /// Maps a list of grants in one batch, as one run. It maps all grants or none. The run is unmapped
-    /// as a whole when its last handle is dropped.
+    /// Maps a list of grants in one batch, as one run. It maps all grants or none. The run is
+    /// unmapped as a whole when its last handle is dropped.
     ///
     /// # Errors
     ///
-    /// Returns [`Error::Grant`] with the first reference that could not be mapped. Nothing is mapped
-    /// then.
+    /// Returns [`Error::Grant`] with the first reference that could not be mapped. Nothing is
+    /// mapped then.
     fn map(&self, peer: DomId, grefs: &[GrantRef], access: Access) -> Result<SharedRun, Error>;
 
-    /// Separates the mappings of this peer from those of other peers, so that the work of one peer's
-    /// mappings delays no other peer. The separation begins with the next [`Mapper::map`], and lasts
-    /// until the returned handle is dropped.
+    /// Separates the mappings of this peer from those of other peers, so that the work of one
+    /// peer's mappings delays no other peer. The separation begins with the next [`Mapper::map`],
+    /// and lasts until the returned handle is dropped.
     ///
-    /// The calling thread must be allowed to open devices. It makes the call before threads that may
-    /// not open devices map pages.
+    /// The calling thread must be allowed to open devices. It makes the call before threads that
+    /// may not open devices map pages.
     ///
     /// Returns `None` if the platform needs no separation, or has no device left for it. Pages are
     /// mapped in both cases.
@@ -211,14 +211,14 @@ pub trait Mapper: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Returns [`Error::Os`] or [`Error::Gone`] if the batch as a whole could not be tried. No status
-    /// is okay then. The failure of one copy is no error: its status shows it.
+    /// Returns [`Error::Os`] or [`Error::Gone`] if the batch as a whole could not be tried. No
+    /// status is okay then. The failure of one copy is no error: its status shows it.
     fn copy(&self, arena: &mut [u8], ops: &mut [CopyOp]) -> Result<(), Error>;
 
-    /// Returns zeroed private memory that copies access at a lower cost than other memory. It begins
-    /// at the start of a page. The lower cost applies if the caller passes the whole memory to
-    /// [`Mapper::copy`] as the arena. Returns `None` if the platform has no memory of this kind, or
-    /// none left.
+    /// Returns zeroed private memory that copies access at a lower cost than other memory. It
+    /// begins at the start of a page. The lower cost applies if the caller passes the whole memory
+    /// to [`Mapper::copy`] as the arena. Returns `None` if the platform has no memory of this kind,
+    /// or none left.
     fn arena(&self, bytes: usize) -> Option<Arena> {
         let _ = bytes;
         None

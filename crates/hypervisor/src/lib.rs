@@ -3,8 +3,10 @@
 //!
 //! # When to use it
 //!
-//! - Implement the traits to run Grantway's frontend, or also its backend, on a platform of your own.
-//! - Take the traits as arguments in code that has to run both on real Xen and in tests without Xen.
+//! - Implement the traits to run Grantway's frontend, or also its backend, on a platform of your
+//!   own.
+//! - Take the traits as arguments in code that has to run both on real Xen and in tests without
+//!   Xen.
 //!
 //! Three crates implement the traits. `grantway-xen` uses the devices of `/dev/xen`.
 //! `grantway-embedded` runs on any Linux machine. `grantway-bare` runs in a unikernel, and has the
@@ -65,13 +67,14 @@
 //!
 //! The traits promise no more than `/dev/xen` can keep:
 //!
-//! - [`FrontendPlatform::grant`] makes a fixed run of zeroed pages that a peer may access. A page that
-//!   [`FrontendPlatform::release`] cannot prove revoked is not used again before it is.
-//! - [`Mapper::map`] takes a list of grants and one access mode. It maps all grants or none. The run is
-//!   unmapped as a whole when its last handle is dropped.
-//! - [`Mapper::copy`] takes a batch and sets a status for each operation. Either side of a copy may be
-//!   a peer's page.
-//! - [`FrontendEvents`] remembers signals: an event is not lost if it comes while its waiter is busy.
+//! - [`FrontendPlatform::grant`] makes a fixed run of zeroed pages that a peer may access. A page
+//!   that [`FrontendPlatform::release`] cannot prove revoked is not used again before it is.
+//! - [`Mapper::map`] takes a list of grants and one access mode. It maps all grants or none. The
+//!   run is unmapped as a whole when its last handle is dropped.
+//! - [`Mapper::copy`] takes a batch and sets a status for each operation. Either side of a copy may
+//!   be a peer's page.
+//! - [`FrontendEvents`] remembers signals: an event is not lost if it comes while its waiter is
+//!   busy.
 //! - [`FrontendStore`] is the only source for the death of a peer.
 //!
 //! # What it is not

@@ -5,11 +5,11 @@ use crate::{Access, DomId, Error, FrontendEvents, FrontendStore, Granted, Releas
 use crate::{CounterSnapshot, EventChannels, Mapper, Store};
 use alloc::boxed::Box;
 
-/// Platform of a frontend: all calls that a frontend makes, and no others. A unikernel implements this
-/// trait only.
+/// Platform of a frontend: all calls that a frontend makes, and no others. A unikernel implements
+/// this trait only.
 ///
-/// A process has one platform, and shares it by an `Arc`. Each thread that waits makes its own event
-/// channels and its own store connection.
+/// A process has one platform, and shares it by an `Arc`. Each thread that waits makes its own
+/// event channels and its own store connection.
 ///
 /// The trait requires `Send + Sync`, also of a platform with one thread: a queue keeps the platform
 /// for its grants, and a program may move each queue to another thread. A platform with one thread
@@ -18,8 +18,8 @@ pub trait FrontendPlatform: Send + Sync {
     /// Returns the number of the domain in which the caller runs.
     fn domain(&self) -> DomId;
 
-    /// Makes `pages` zeroed pages and grants them to `peer`. The pages hold nothing else, so the peer
-    /// sees no other data (XSA-403).
+    /// Makes `pages` zeroed pages and grants them to `peer`. The pages hold nothing else, so the
+    /// peer sees no other data (XSA-403).
     ///
     /// # Errors
     ///

@@ -67,8 +67,8 @@ pub trait StoreOps {
     /// Returns [`Error::Store`] with `ENOENT` if the node does not exist.
     fn list(&mut self, path: &str) -> Result<Vec<String>, Error>;
 
-    /// Returns the value of a node as text, or `None` if the node does not exist. Bytes that are not
-    /// UTF-8 are replaced.
+    /// Returns the value of a node as text, or `None` if the node does not exist. Bytes that are
+    /// not UTF-8 are replaced.
     ///
     /// # Errors
     ///
@@ -87,14 +87,14 @@ pub trait StoreOps {
 ///
 /// The trait requires `Send`, since a vif may move to another thread together with its connection.
 pub trait FrontendStore: StoreOps + Send {
-    /// Begins a transaction. Reads and writes belong to it until [`FrontendStore::end`]. A connection
-    /// has at most one transaction at a time. Prefer [`transaction`], which repeats a transaction
-    /// after a conflict.
+    /// Begins a transaction. Reads and writes belong to it until [`FrontendStore::end`]. A
+    /// connection has at most one transaction at a time. Prefer [`transaction`], which repeats a
+    /// transaction after a conflict.
     ///
     /// # Errors
     ///
-    /// Returns [`Error::Store`] with `EBUSY` if a transaction is open, and with `ENOSPC` if the domain
-    /// has too many of them.
+    /// Returns [`Error::Store`] with `EBUSY` if a transaction is open, and with `ENOSPC` if the
+    /// domain has too many of them.
     fn begin(&mut self) -> Result<(), Error>;
 
     /// Ends the transaction. Keeps its writes if `commit` is true, and discards them otherwise.
@@ -120,11 +120,12 @@ pub trait FrontendStore: StoreOps + Send {
     /// Returns [`Error::Gone`] if the store is gone.
     fn next_event(&mut self) -> Result<Option<WatchEvent>, Error>;
 
-    /// Returns the descriptor that is readable when a watch fired. Returns `None` if the platform has
-    /// no descriptors. If the platform implements [`Store`], it is the descriptor of that trait.
+    /// Returns the descriptor that is readable when a watch fired. Returns `None` if the platform
+    /// has no descriptors. If the platform implements [`Store`], it is the descriptor of that
+    /// trait.
     ///
-    /// Events may also be queued in this process. Call [`FrontendStore::next_event`] until it returns
-    /// `None` before you wait on the descriptor.
+    /// Events may also be queued in this process. Call [`FrontendStore::next_event`] until it
+    /// returns `None` before you wait on the descriptor.
     #[cfg(feature = "std")]
     fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         None
