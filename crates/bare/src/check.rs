@@ -13,10 +13,11 @@ use core::hint::black_box;
 use core::time::Duration;
 use grantway_hypervisor::{DomId, FrontendEvents, Port};
 
-/// Least time until the timer's next upcall, the number of such times of which one is taken after the
-/// other, and the step from one to the next: a processor may be busy elsewhere until just then, again
-/// and again. In an emulator that runs one processor at a time it is, if the other one computes: until
-/// the next timer, whosever that is. So most times are longer than a tick of an operating system.
+/// Least time until the timer's next upcall, the number of such times of which one is taken after
+/// the other, and the step from one to the next: a processor may be busy elsewhere until just then,
+/// again and again. In an emulator that runs one processor at a time it is, if the other one
+/// computes: until the next timer, whosever that is. So most times are longer than a tick of an
+/// operating system.
 const TICK: Duration = Duration::from_micros(100);
 const LENGTHS: u32 = 400;
 const STEP: u32 = 37;
@@ -27,8 +28,8 @@ const TICKS: u32 = 2000;
 const ROUNDS: u64 = 100_000_000;
 
 impl Bare {
-    /// Computes while upcalls come, until some came in the middle: each of these interrupts code that
-    /// has values in SSE registers and below its stack pointer. Returns the number of all.
+    /// Computes while upcalls come, until some came in the middle: each of these interrupts code
+    /// that has values in SSE registers and below its stack pointer. Returns the number of all.
     ///
     /// # Errors
     ///

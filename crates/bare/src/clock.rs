@@ -3,8 +3,8 @@
 use crate::sys::shared::SharedInfo;
 use core::time::Duration;
 
-/// The guest's clock: the time since its host started, and in a guest that was restored the time that
-/// goes on from where it was.
+/// The guest's clock: the time since its host started, and in a guest that was restored the time
+/// that goes on from where it was.
 #[derive(Debug, Clone)]
 pub struct Clock {
     shared: SharedInfo,

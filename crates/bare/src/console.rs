@@ -2,8 +2,8 @@
 //!
 //! Frames of the network may make a guest print, and the toolstack may read slowly or not at all.
 //! So a text that finds no room waits, but all waits together are bounded: a byte that found room
-//! earns one look, and [`LOOKS`] may be kept. Text that finds no room then is dropped. Its bytes are
-//! counted, and the console says so where it goes on.
+//! earns one look, and [`LOOKS`] may be kept. Text that finds no room then is dropped. Its bytes
+//! are counted, and the console says so where it goes on.
 
 use crate::sys::{self, hypercall, memory};
 use core::fmt::{self, Write};

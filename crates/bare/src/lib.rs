@@ -1,15 +1,16 @@
-//! The platform of a Xen guest without an operating system (a unikernel): PVH, 64-bit, one processor.
+//! The platform of a Xen guest without an operating system (a unikernel): PVH, 64-bit, one
+//! processor.
 //!
 //! # When to use it
 //!
-//! To write a guest that is one Rust program. Xen's toolstack loads it, and [`entry!`] names its main
-//! function. The platform has everything that
+//! To write a guest that is one Rust program. Xen's toolstack loads it, and [`entry!`] names its
+//! main function. The platform has everything that
 //! [`grantway_frontend`](https://docs.rs/grantway-frontend) requires.
 //!
 //! # Example
 //!
-//! A whole guest. Its build needs a linker script and has no standard library, so this
-//! example is not compiled as a test: `unikernel/examples/smallest.rs` is a guest that is, and `unikernel/`
+//! A whole guest. Its build needs a linker script and has no standard library, so this example is
+//! not compiled as a test: `unikernel/examples/smallest.rs` is a guest that is, and `unikernel/`
 //! has one with a vif.
 //!
 //! ```ignore
@@ -52,27 +53,28 @@
 //!
 //! # Memory
 //!
-//! The first 4 GiB of addresses are mapped one to one. The heap is the largest run of the guest's memory
-//! below 3.5 GiB. Pages of Xen are mapped behind it.
+//! The first 4 GiB of addresses are mapped one to one. The heap is the largest run of the guest's
+//! memory below 3.5 GiB. Pages of Xen are mapped behind it.
 //!
 //! # Execution
 //!
-//! There is one processor, and there are no threads. A program that waits ([`Bare::wait`]) gives the
-//! processor to Xen until one of its event channels is signalled. Interrupts are off otherwise, so no
-//! other code runs beside `main`:
+//! There is one processor, and there are no threads. A program that waits ([`Bare::wait`]) gives
+//! the processor to Xen until one of its event channels is signalled. Interrupts are off otherwise,
+//! so no other code runs beside `main`:
 //!
-//! - With [`Wake::Upcall`], Xen raises an interrupt. Its handler runs on its own stack, clears Xen's flag
-//!   and returns. Then the program looks at its event channels. The wait is `sti; hlt`, which Xen treats
-//!   as `SCHEDOP_block`. A single-shot timer ends it in time.
-//! - With [`Wake::Poll`], each wait passes all ports to Xen (`SCHEDOP_poll`), so there are at most 128.
+//! - With [`Wake::Upcall`], Xen raises an interrupt. Its handler runs on its own stack, clears
+//!   Xen's flag and returns. Then the program looks at its event channels. The wait is `sti; hlt`,
+//!   which Xen treats as `SCHEDOP_block`. A single-shot timer ends it in time.
+//! - With [`Wake::Poll`], each wait passes all ports to Xen (`SCHEDOP_poll`), so there are at most
+//!   128.
 //!
 //! # Guarantees and limits
 //!
-//! - [`Bare::new`] or [`Bare::with`] must be called once, before all other items except [`println!`] and
-//!   [`shutdown`].
-//! - Sets of event channels, store connections and runs of granted pages may be dropped at any time, also
-//!   after [`Bare::suspend`] has returned in another domain. A drop of one from before the suspend does
-//!   not change anything of the new domain.
+//! - [`Bare::new`] or [`Bare::with`] must be called once, before all other items except
+//!   [`println!`] and [`shutdown`].
+//! - Sets of event channels, store connections and runs of granted pages may be dropped at any
+//!   time, also after [`Bare::suspend`] has returned in another domain. A drop of one from before
+//!   the suspend does not change anything of the new domain.
 //! - x86-64 only. `no_std` with `alloc`: the crate brings a heap.
 //!
 //! # What it is not
@@ -83,10 +85,10 @@
 //!
 //! # Tests
 //!
-//! The tests run as programs of an operating system, without the boot code and without Xen. They test the
-//! tables, rings, queues and clocks in memory, with a small model of Xen behind the hypercalls
-//! (`sys/hypercall/fake.rs`). [`Bare::check_upcalls`] and [`Bare::check_channels`] test a guest on real
-//! Xen.
+//! The tests run as programs of an operating system, without the boot code and without Xen. They
+//! test the tables, rings, queues and clocks in memory, with a small model of Xen behind the
+//! hypercalls (`sys/hypercall/fake.rs`). [`Bare::check_upcalls`] and [`Bare::check_channels`] test
+//! a guest on real Xen.
 #![no_std]
 #![cfg(target_arch = "x86_64")]
 
@@ -124,11 +126,11 @@ pub use sys::hypercall::run::{Shutdown, ran, shutdown};
 pub use sys::random::random;
 pub use sys::upcall::count as upcalls;
 
-/// Makes a function the guest's program. The function gets a [`Boot`]. The guest ends when the function
-/// returns.
+/// Makes a function the guest's program. The function gets a [`Boot`]. The guest ends when the
+/// function returns.
 ///
-/// The macro also defines the global allocator and the panic handler of the program. The library does
-/// not define them outside of this macro, so any program can depend on it.
+/// The macro also defines the global allocator and the panic handler of the program. The library
+/// does not define them outside of this macro, so any program can depend on it.
 ///
 /// ```ignore
 /// #![no_std]
