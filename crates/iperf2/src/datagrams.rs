@@ -33,9 +33,9 @@ impl Tally {
         }
     }
 
-    /// Counts a datagram of `len` bytes. `now` is the time on the clock of [`Tally::new`]. `wall` is the
-    /// time of day, as in [`Datagram::sent`]. An offset between the two clocks of the ends does not
-    /// matter: only its changes count, as jitter.
+    /// Counts a datagram of `len` bytes. `now` is the time on the clock of [`Tally::new`]. `wall`
+    /// is the time of day, as in [`Datagram::sent`]. An offset between the two clocks of the ends
+    /// does not matter: only its changes count, as jitter.
     pub fn take(&mut self, datagram: Datagram, len: usize, now: Duration, wall: Duration) {
         let id = datagram.id.unsigned_abs();
         self.last = now;

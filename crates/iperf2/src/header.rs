@@ -111,8 +111,8 @@ impl Datagram {
         bytes
     }
 
-    /// Reads a header. Returns `None` if the datagram is shorter than [`DATAGRAM_LEN`]. A sender of an
-    /// older version, or a sender that does not describe its test, has ids of 32 bits.
+    /// Reads a header. Returns `None` if the datagram is shorter than [`DATAGRAM_LEN`]. A sender of
+    /// an older version, or a sender that does not describe its test, has ids of 32 bits.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let [low, seconds, micros, high] = words(bytes, 0)?;

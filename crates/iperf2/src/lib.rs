@@ -2,8 +2,8 @@
 //!
 //! # When to use it
 //!
-//! To write a client or a server that works with iperf 2, on an operating system or without one. The
-//! command `grantway iperf` and Grantway's unikernel use it.
+//! To write a client or a server that works with iperf 2, on an operating system or without one.
+//! The command `grantway iperf` and Grantway's unikernel use it.
 //!
 //! # Example
 //!
