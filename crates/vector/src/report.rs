@@ -75,8 +75,8 @@ pub struct Report {
 
 impl Report {
     /// Adds the report of a twin. Counts of the same rules add up. Stations and connections are
-    /// known to all twins, and those of the twin that knows most are reported; one twin alone refuses
-    /// a station.
+    /// known to all twins, and those of the twin that knows most are reported; one twin alone
+    /// refuses a station.
     pub fn add(&mut self, twin: &Self) {
         let sum = |known: &mut Vec<(String, Count)>, more: &[(String, Count)]| {
             // Rules that were loaded a moment ago have no counts that matter.

@@ -98,9 +98,9 @@ impl Connections {
         Found { state, key: Some((key, lower)) }
     }
 
-    /// Notes that a packet goes on: its connection is remembered, and until when. Returns the change
-    /// if other tables have to know it: not each packet's, but each that begins the connection,
-    /// answers it or ends it, or by which it lasts a quarter longer than they know.
+    /// Notes that a packet goes on: its connection is remembered, and until when. Returns the
+    /// change if other tables have to know it: not each packet's, but each that begins the
+    /// connection, answers it or ends it, or by which it lasts a quarter longer than they know.
     ///
     /// # Errors
     /// There is no room for the connection.
