@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub struct Tables {
     /// Process id of the host.
     pub host_pid: u32,
-    /// Control connections, with the one that asks.
+    /// Control connections, including that of the caller.
     pub connections: u32,
     /// Store connections.
     pub store_connections: u32,
@@ -42,7 +42,7 @@ pub struct DomainTable {
     pub ports_unbound: u32,
     /// Ports with a peer.
     pub ports_bound: u32,
-    /// Grants in force.
+    /// Valid grants.
     pub grants: u32,
     /// Grants that a peer holds (`reading` or `writing` set).
     pub grants_held: u32,

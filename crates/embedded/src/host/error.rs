@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 use std::path::PathBuf;
 
-/// Reason why a host cannot start, or stopped.
+/// Reason why a host cannot start, or why it stopped. The message names the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// Another host has the folder.
@@ -11,10 +11,10 @@ pub enum HostError {
     Busy {
         /// The folder.
         dir: PathBuf,
-        /// Its process, 0 if that is not known.
+        /// Process id of that host; 0 if it is not known.
         pid: u32,
     },
-    /// The path is there and is no folder.
+    /// The path exists, and is no folder.
     #[error("{} is not a folder; choose another --dir", dir.display())]
     NotFolder {
         /// The path.
