@@ -21,7 +21,7 @@ const OUT_WRITTEN: usize = 3084;
 /// Most looks for room, all texts together, while the toolstack reads nothing.
 const LOOKS: u32 = 1000;
 
-/// The console, for [`core::fmt::Write`].
+/// Guest's console, as a [`core::fmt::Write`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Console;
 
@@ -32,7 +32,7 @@ pub(crate) fn renew() {
     *OUTPUT.lock() = None;
 }
 
-/// Writes to the console.
+/// Writes a text to the guest's console. [`println!`](crate::println) calls it.
 pub fn print(text: fmt::Arguments<'_>) {
     // A panic while something is printed ends the guest, and is not shown there.
     if let Some(mut output) = OUTPUT.try_lock() {
