@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Everything that the host holds.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Tables {
     /// Process id of the host.
     pub host_pid: u32,
@@ -27,6 +28,7 @@ impl Tables {
 
 /// Everything that the host holds of one domain.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct DomainTable {
     /// The domain's number.
     pub domid: u16,

@@ -3,6 +3,7 @@
 /// Error for a producer index that no honest peer can have written. The caller must stop using the
 /// ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum RingError {
     /// The peer claims more entries than are possible. On a backend: more requests than slots
     /// without an owed response (XSA-39). On a frontend: more responses than outstanding requests

@@ -27,6 +27,7 @@ pub struct NodeId(u8);
 
 /// Error of a graph that has too many nodes, or of a node that has too many ways out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum GraphError {
     /// Too many nodes.
     #[error("the graph has {NODES_MAX} nodes, expected no more; leave one out")]
@@ -43,6 +44,7 @@ pub enum GraphError {
 
 /// Counters of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct NodeCounters {
     /// The node's name.
     pub name: &'static str,

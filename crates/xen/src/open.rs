@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 /// Reason why Xen cannot be used. The message names the remedy.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// The machine runs on another hypervisor, or on none.
     #[error("this machine does not run on Xen ({found}); use the embedded host: grantway host")]

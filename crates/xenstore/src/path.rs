@@ -23,6 +23,7 @@ pub enum Kind {
 
 /// Reason why a path is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PathError {
     /// The path is empty.
     #[error("xenstore path: found an empty path, expected at least 1 byte")]

@@ -43,6 +43,7 @@ pub enum Role {
 
 /// Reason why a process cannot join a domain. The message names the remedy.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConnectError {
     /// No host serves the folder.
     #[error("no embedded host serves {}; start one: grantway host --dir {}", dir.display(), dir.display())]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 /// Reason why a host cannot start, or why it stopped. The message names the remedy.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum HostError {
     /// Another host has the folder.
     #[error("another host (pid {pid}) serves {}; stop it, or choose another --dir", dir.display())]

@@ -82,6 +82,7 @@ impl fmt::Display for ConnId {
 
 /// Reason why a connection must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Fatal {
     /// A payload is too long. The stream cannot be read any more.
     #[error(transparent)]
