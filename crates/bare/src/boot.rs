@@ -14,7 +14,7 @@ impl Boot {
         Self { arguments, memory }
     }
 
-    /// Returns the text of `extra` or `cmdline` in the guest's configuration.
+    /// Returns the guest's arguments: the text of `extra` or `cmdline` in its configuration.
     #[must_use]
     pub fn arguments(&self) -> &str {
         &self.arguments
@@ -34,7 +34,7 @@ impl Boot {
         words.find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
     }
 
-    /// Returns the bytes of the heap.
+    /// Returns the size of the heap in bytes.
     #[must_use]
     pub fn memory(&self) -> usize {
         self.memory

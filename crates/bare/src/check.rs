@@ -1,5 +1,5 @@
-//! Checks of the platform that only a guest on a real Xen can make: upcalls at any moment, and
-//! thousands of event channels.
+//! Checks of the platform that need a guest on real Xen: upcalls at any moment, and thousands of
+//! event channels.
 
 use crate::channels::Channels;
 use crate::options::Wake;
@@ -13,10 +13,11 @@ use core::hint::black_box;
 use core::time::Duration;
 use grantway_hypervisor::{DomId, FrontendEvents, Port};
 
-/// Least time until the timer's next upcall, the number of such times of which one is taken after the
-/// other, and the step from one to the next: a processor may be busy elsewhere until just then, again
-/// and again. In an emulator that runs one processor at a time it is, if the other one computes: until
-/// the next timer, whosever that is. So most times are longer than a tick of an operating system.
+/// Least time until the timer's next upcall, the number of such times of which one is taken after
+/// the other, and the step from one to the next: a processor may be busy elsewhere until just then,
+/// again and again. In an emulator that runs one processor at a time it is, if the other one
+/// computes: until the next timer, whosever that is. So most times are longer than a tick of an
+/// operating system.
 const TICK: Duration = Duration::from_micros(100);
 const LENGTHS: u32 = 400;
 const STEP: u32 = 37;
@@ -27,12 +28,14 @@ const TICKS: u32 = 2000;
 const ROUNDS: u64 = 100_000_000;
 
 impl Bare {
-    /// Computes while upcalls come, until some came in the middle: each of these interrupts code that
-    /// has values in SSE registers and below its stack pointer. Returns the number of all.
+    /// Computes while upcalls come, until some of them have interrupted the computation. The
+    /// interrupted code has values in SSE registers and below its stack pointer. Returns the number
+    /// of upcalls.
     ///
     /// # Errors
     ///
-    /// A text that names what differs from the same work without upcalls, or what did not come.
+    /// Returns a message if a result differs from the computation without upcalls, or if no upcall
+    /// came.
     pub fn check_upcalls(&self) -> Result<u64, String> {
         if self.options().wake != Wake::Upcall {
             return Err("this guest waits by polls".to_string());
@@ -71,12 +74,12 @@ impl Bare {
         Err(format!("{within} of {TICKS} upcalls came in computations, expected {WITHIN}"))
     }
 
-    /// Makes event channels by which the guest signals itself, and signals each of them in turn
-    /// and all at once. Returns the highest port.
+    /// Makes `count` event channels by which the guest signals itself. Signals each of them in
+    /// turn, and then all of them at once. Returns the highest port.
     ///
     /// # Errors
     ///
-    /// A text that names what was refused, lost or told twice.
+    /// Returns a message if a port was refused, or a signal was lost or reported twice.
     pub fn check_channels(&self, count: usize) -> Result<u32, String> {
         let text = |error: grantway_hypervisor::Error| error.to_string();
         let mut set = Channels::new(self.events.clone());

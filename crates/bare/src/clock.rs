@@ -1,10 +1,10 @@
-//! Time: what Xen writes of it, and the processor's clock since.
+//! Clock: the times that Xen publishes, continued by the processor's counter.
 
 use crate::sys::shared::SharedInfo;
 use core::time::Duration;
 
-/// The guest's clock: the time since its host started, and in a guest that was restored the time that
-/// goes on from where it was.
+/// Clock of the guest. It begins at the start of the host. After a restore it continues from the
+/// time of the save.
 #[derive(Debug, Clone)]
 pub struct Clock {
     shared: SharedInfo,
@@ -15,13 +15,13 @@ impl Clock {
         Self { shared }
     }
 
-    /// Returns the time.
+    /// Returns the time since the host started.
     #[must_use]
     pub fn now(&self) -> Duration {
         Duration::from_nanos(self.shared.now())
     }
 
-    /// Returns the time since 1970 by the host's wall clock, which whoever sets it may set back.
+    /// Returns the time since 1970, by the host's wall clock. This clock may be set back.
     #[must_use]
     pub fn wall(&self) -> Duration {
         Duration::from_nanos(self.shared.wall())

@@ -2,8 +2,8 @@
 //!
 //! Frames of the network may make a guest print, and the toolstack may read slowly or not at all.
 //! So a text that finds no room waits, but all waits together are bounded: a byte that found room
-//! earns one look, and [`LOOKS`] may be kept. Text that finds no room then is dropped. Its bytes are
-//! counted, and the console says so where it goes on.
+//! earns one look, and [`LOOKS`] may be kept. Text that finds no room then is dropped. Its bytes
+//! are counted, and the console says so where it goes on.
 
 use crate::sys::{self, hypercall, memory};
 use core::fmt::{self, Write};
@@ -21,7 +21,7 @@ const OUT_WRITTEN: usize = 3084;
 /// Most looks for room, all texts together, while the toolstack reads nothing.
 const LOOKS: u32 = 1000;
 
-/// The console, for [`core::fmt::Write`].
+/// Guest's console, as a [`core::fmt::Write`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Console;
 
@@ -32,7 +32,7 @@ pub(crate) fn renew() {
     *OUTPUT.lock() = None;
 }
 
-/// Writes to the console.
+/// Writes a text to the guest's console. [`println!`](crate::println) calls it.
 pub fn print(text: fmt::Arguments<'_>) {
     // A panic while something is printed ends the guest, and is not shown there.
     if let Some(mut output) = OUTPUT.try_lock() {

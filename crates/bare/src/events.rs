@@ -127,7 +127,8 @@ impl Words {
 }
 
 /// Longest wait for an upcall, or for the ports of one set, in nanoseconds. A guest looks once a
-/// second, whether Xen says that something is there or not: what is lost of a machine's interrupts costs it a second then, not its life.
+/// second, whether Xen says that something is there or not: what is lost of a machine's interrupts
+/// costs it a second then, not its life.
 const LOOK: u64 = 1_000_000_000;
 
 /// Reason for which no port was made.

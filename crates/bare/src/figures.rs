@@ -1,4 +1,4 @@
-//! Counters of the guest itself.
+//! Counters of the guest.
 
 use crate::sys::hypercall::count::Hypercalls;
 use crate::sys::hypercall::run;
@@ -7,10 +7,10 @@ use core::fmt;
 use core::time::Duration;
 use spin::Mutex;
 
-/// Price of a guest's start: from its entry until it was ready.
+/// Cost of a guest's start, from its entry until [`started`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Start {
-    /// Hypercalls.
+    /// Number of hypercalls.
     pub hypercalls: u64,
     /// Time for which Xen ran the guest's processor ([`ran`](crate::ran)).
     pub ran: Duration,
@@ -18,8 +18,8 @@ pub struct Start {
 
 static START: Mutex<Option<Start>> = Mutex::new(None);
 
-/// Notes that the guest is ready, whatever that means to it. Returns the price of its start, the
-/// first time.
+/// Marks the guest as ready. The guest chooses the moment. The first call returns the cost of the
+/// start, and later calls return `None`.
 pub fn started() -> Option<Start> {
     let mut start = START.lock();
     let first = start.is_none();
@@ -34,8 +34,8 @@ impl fmt::Display for Start {
     }
 }
 
-/// Returns the guest's counters by name: the price of its start, the time for which it ran, its
-/// upcalls, and its hypercalls by kind.
+/// Returns the guest's counters by name: the cost of its start if [`started`] was called, its run
+/// time in nanoseconds, its upcalls, and its hypercalls by kind.
 pub fn figures() -> impl Iterator<Item = (&'static str, u64)> {
     let nanoseconds = |time: Duration| time.as_nanos() as u64;
     let start = *START.lock();

@@ -30,8 +30,8 @@ impl Grants {
         Self { table, free, deferred: Vec::new() }
     }
 
-    /// Begins anew in a guest that was restored, where no grant is in force. Pages that the peer still
-    /// reached are free.
+    /// Begins anew in a guest that was restored, where no grant is in force. Pages that the peer
+    /// still reached are free.
     pub fn renew(&mut self, table: GrantTable) {
         *self = Self::new(table);
     }

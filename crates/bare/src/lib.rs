@@ -1,47 +1,94 @@
-//! The platform of a Xen guest that has no operating system: a PVH guest in 64-bit mode, on one
-//! processor, with everything that [`grantway_frontend`](https://docs.rs/grantway-frontend) asks
-//! of its platform.
+//! The platform of a Xen guest without an operating system (a unikernel): PVH, 64-bit, one
+//! processor.
 //!
-//! Such a guest is a program of its own: its loader is Xen's toolstack, and `main` is what it does
-//! ([`entry!`]). `unikernel/examples/smallest.rs` is the smallest one, `unikernel/` one with a vif.
+//! # When to use it
 //!
-//! - [`Bare`] is the platform: grants, event channels and the store. [`Options`] choose between
-//!   ways of the hypervisor's.
-//! - [`Clock`] tells the time since the host started.
-//! - [`println!`] writes to the guest's console. Before there is one, text goes to port 0xe9: Xen's
-//!   log has it, with `guest_loglvl=all`.
-//! - [`figures`] are the guest's counters: hypercalls by kind, upcalls, the time for which it ran.
-//! - [`shutdown`] ends the guest.
+//! To write a guest that is one Rust program. Xen's toolstack loads it, and [`entry!`] names its
+//! main function. The platform has everything that
+//! [`grantway_frontend`](https://docs.rs/grantway-frontend) requires.
+//!
+//! # Example
+//!
+//! A whole guest. Its build needs a linker script and has no standard library, so this example is
+//! not compiled as a test: `unikernel/examples/smallest.rs` is a guest that is, and `unikernel/`
+//! has one with a vif.
+//!
+//! ```ignore
+//! #![no_std]
+//! #![no_main]
+//!
+//! use grantway_bare::{Bare, Boot, FrontendPlatform, StoreOps, println};
+//!
+//! grantway_bare::entry!(main);
+//!
+//! fn main(boot: Boot) {
+//!     println!("arguments: {}", boot.arguments());
+//!     match Bare::new() {
+//!         Ok(platform) => {
+//!             println!("domain {}", platform.domain());
+//!             let name = platform.frontend_store().and_then(|mut store| store.read_text("name"));
+//!             println!("name: {name:?}");
+//!         }
+//!         Err(error) => println!("{error}"),
+//!     }
+//!     // The guest ends when main returns.
+//! }
+//! ```
+//!
+//! # Items
+//!
+//! | Item | Content |
+//! |---|---|
+//! | [`entry!`] | makes a function the guest's program |
+//! | [`Bare`] | the platform: grants, event channels, and the store |
+//! | [`Options`] | ways of the hypervisor to choose from |
+//! | [`Boot`] | what the toolstack gave the guest |
+//! | [`Clock`] | time since the host started |
+//! | [`println!`], [`Console`] | the guest's console |
+//! | [`figures`] | counters of the guest: hypercalls by kind, upcalls, run time |
+//! | [`shutdown`] | ends the guest |
+//!
+//! Text that is printed before the console exists goes to port 0xe9. Xen's log shows it with
+//! `guest_loglvl=all`.
 //!
 //! # Memory
 //!
-//! The first 4 GiB of addresses are mapped to themselves. The heap is the largest run of memory that
-//! the guest was given, below 3.5 GiB; pages of Xen's come behind it.
+//! The first 4 GiB of addresses are mapped one to one. The heap is the largest run of the guest's
+//! memory below 3.5 GiB. Pages of Xen are mapped behind it.
 //!
-//! # Who runs when
+//! # Execution
 //!
-//! There is one processor, and there are no threads. A program that waits ([`Bare::wait`]) gives its
-//! processor to Xen until one of its event channels is signalled. Interrupts are off otherwise, so
-//! no code runs beside `main`:
+//! There is one processor, and there are no threads. A program that waits ([`Bare::wait`]) gives
+//! the processor to Xen until one of its event channels is signalled. Interrupts are off otherwise,
+//! so no other code runs beside `main`:
 //!
-//! - With [`Wake::Upcall`] Xen makes an interrupt. The handler runs on a stack of its own, clears
-//!   Xen's flag and returns; the program then looks at what was signalled. `sti; hlt` is the wait,
-//!   which Xen takes for `SCHEDOP_block`, and a single-shot timer ends it in time.
-//! - With [`Wake::Poll`] each wait names all ports to Xen (`SCHEDOP_poll`), so there are 128 at most.
+//! - With [`Wake::Upcall`], Xen raises an interrupt. Its handler runs on its own stack, clears
+//!   Xen's flag and returns. Then the program looks at its event channels. The wait is `sti; hlt`,
+//!   which Xen treats as `SCHEDOP_block`. A single-shot timer ends it in time.
+//! - With [`Wake::Poll`], each wait passes all ports to Xen (`SCHEDOP_poll`), so there are at most
+//!   128.
 //!
-//! # Who may call what
+//! # Guarantees and limits
 //!
-//! [`Bare::new`] or [`Bare::with`] is called once, and all else afterwards, but for `println!` and
-//! `shutdown`, which work from the beginning of `main`. Sets of event channels, connections to the
-//! store and runs of granted pages may be dropped at any time, also after [`Bare::suspend`] has
-//! returned in another domain: what is of before that changes nothing of afterwards.
+//! - [`Bare::new`] or [`Bare::with`] must be called once, before all other items except
+//!   [`println!`] and [`shutdown`].
+//! - Sets of event channels, store connections and runs of granted pages may be dropped at any
+//!   time, also after [`Bare::suspend`] has returned in another domain. A drop of one from before
+//!   the suspend does not change anything of the new domain.
+//! - x86-64 only. `no_std` with `alloc`: the crate brings a heap.
+//!
+//! # What it is not
+//!
+//! - It is not an operating system: there are no threads, files or processes.
+//! - It has no network stack: `grantway-stack` has one, and `grantway-frontend` the network driver.
+//! - It is not a backend platform: it does not map or copy grants of others.
 //!
 //! # Tests
 //!
-//! Tests of this crate are programs of an operating system. They have neither the start nor Xen,
-//! and look at what is kept in memory: tables, rings, queues and clocks, with a small Xen of their
-//! own behind the hypercalls (`sys/hypercall/fake.rs`). [`Bare::check_upcalls`] and
-//! [`Bare::check_channels`] are for a guest on a real one.
+//! The tests run as programs of an operating system, without the boot code and without Xen. They
+//! test the tables, rings, queues and clocks in memory, with a small model of Xen behind the
+//! hypercalls (`sys/hypercall/fake.rs`). [`Bare::check_upcalls`] and [`Bare::check_channels`] test
+//! a guest on real Xen.
 #![no_std]
 #![cfg(target_arch = "x86_64")]
 
@@ -79,9 +126,11 @@ pub use sys::hypercall::run::{Shutdown, ran, shutdown};
 pub use sys::random::random;
 pub use sys::upcall::count as upcalls;
 
-/// Makes a function the guest's program. It gets what the toolstack gave the guest ([`Boot`]), and
-/// ends the guest when it returns. The heap and the end of a panic become the program's, too: this
-/// library brings them with nothing else, so that it can be a dependency of any program.
+/// Makes a function the guest's program. The function gets a [`Boot`]. The guest ends when the
+/// function returns.
+///
+/// The macro also defines the global allocator and the panic handler of the program. The library
+/// does not define them outside of this macro, so any program can depend on it.
 ///
 /// ```ignore
 /// #![no_std]

@@ -1,16 +1,16 @@
-//! Choices between ways of the hypervisor's.
+//! Options: the interfaces of Xen that the guest uses.
 
 use crate::Boot;
 use alloc::format;
 use alloc::string::String;
 use core::fmt;
 
-/// The end of a wait.
+/// Way in which Xen ends a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Wake {
-    /// Xen makes an upcall, an interrupt, for whichever port is signalled.
+    /// Xen raises an interrupt (an upcall) for a signal at any port.
     Upcall,
-    /// Xen is told the ports with each wait (`SCHEDOP_poll`): 128 at most.
+    /// Each wait passes the ports to Xen (`SCHEDOP_poll`), at most 128. This is the default.
     #[default]
     Poll,
 }
@@ -18,29 +18,31 @@ pub enum Wake {
 /// Memory in which Xen shows the ports that were signalled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Layout {
-    /// Queues of ports, 131,072 of them at most. [`Layout::TwoLevel`] if Xen has none.
+    /// Queues of ports (FIFO), for at most 131,072 ports. This is the default. If Xen lacks it, the
+    /// guest uses [`Layout::TwoLevel`].
     #[default]
     Fifo,
-    /// Bits of one page, 4,096 ports.
+    /// Bits in one page, for at most 4,096 ports.
     TwoLevel,
 }
 
-/// Choices between ways of the hypervisor's.
+/// Interfaces of Xen that the guest uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Options {
-    /// The end of a wait.
+    /// Way in which Xen ends a wait.
     pub wake: Wake,
-    /// The memory of event channels.
+    /// Memory of the event channels.
     pub layout: Layout,
 }
 
 impl Options {
-    /// Reads the guest's arguments: `events=poll` or `upcall`, and `channels=fifo` or `2-level`.
-    /// The first of each is the default.
+    /// Reads the options from the guest's arguments. They are `events=poll` (the default) or
+    /// `events=upcall`, and `channels=fifo` (the default) or `channels=2-level`.
     ///
     /// # Errors
     ///
-    /// A text that names the argument, and what is expected, if it is another one.
+    /// Returns a message for any other value of these arguments. It has the found and the expected
+    /// values.
     pub fn of(boot: &Boot) -> Result<Self, String> {
         let wake = match boot.argument("events") {
             None | Some("poll") => Wake::Poll,

@@ -1,4 +1,4 @@
-//! The platform.
+//! Platform of the guest.
 
 use crate::channels::Channels;
 use crate::clock::Clock;
@@ -22,7 +22,7 @@ use grantway_hypervisor::{
 };
 use spin::Mutex;
 
-/// The platform of this guest. There is one.
+/// Platform of this guest. A guest has exactly one.
 pub struct Bare {
     domain: AtomicU16,
     shared: SharedInfo,
@@ -32,20 +32,20 @@ pub struct Bare {
 }
 
 impl Bare {
-    /// Sets the platform up, with the ways that are the defaults ([`Options`]). To be called once.
+    /// Sets up the platform with the default [`Options`]. Call it once.
     ///
     /// # Errors
     ///
-    /// [`Error`] if Xen, its toolstack or the store refused what a guest needs.
+    /// Returns [`Error`] if Xen, its toolstack or the store refuses a resource that a guest needs.
     pub fn new() -> Result<Arc<Self>, Error> {
         Self::with(Options::default())
     }
 
-    /// Sets the platform up, with these ways. To be called once, in place of [`Bare::new`].
+    /// Sets up the platform with these options. Call it once, in place of [`Bare::new`].
     ///
     /// # Errors
     ///
-    /// [`Error`] if Xen, its toolstack or the store refused what a guest needs.
+    /// Returns [`Error`] if Xen, its toolstack or the store refuses a resource that a guest needs.
     pub fn with(options: Options) -> Result<Arc<Self>, Error> {
         let shared = SharedInfo::new().ok_or_else(|| lacks("XENMAPSPACE_shared_info"))?;
         if !hypercall::take_upcalls() {
@@ -65,7 +65,8 @@ impl Bare {
         }))
     }
 
-    /// Returns the ways that are in force. Xen may have refused [`Layout::Fifo`](crate::Layout).
+    /// Returns the options that are in use. The layout differs from the requested one if Xen lacks
+    /// [`Layout::Fifo`](crate::Layout).
     #[must_use]
     pub fn options(&self) -> Options {
         self.events.options()
@@ -77,27 +78,30 @@ impl Bare {
         Clock::new(self.shared.clone())
     }
 
-    /// Gives the processor away until an event channel of this guest is signalled, that of the
-    /// store among them, or until that time by [`Bare::clock`]. Does not while an event of the
-    /// store waits for somebody. It may come back sooner: whoever has waited looks at everything.
+    /// Waits until an event channel of this guest is signalled, including that of the store, or
+    /// until [`Bare::clock`] shows `until`. The processor goes to Xen meanwhile. Returns at once if
+    /// a store event is queued. It may return early, so the caller has to check all its sources
+    /// afterwards.
     pub fn wait(&self, until: Option<Duration>) {
         if !self.store.has_events() {
             self.events.wait(until);
         }
     }
 
-    /// Gives the processor away until that time by [`Bare::clock`], whatever comes.
+    /// Waits until [`Bare::clock`] shows `until`. Signals do not end the wait. The processor goes
+    /// to Xen meanwhile.
     pub fn pause(&self, until: Duration) {
         self.events.pause(until);
     }
 
-    /// Has the guest saved, as its toolstack asked for. Returns once it goes on: false if the save
-    /// was given up. If the guest was restored, all grants and event channels are void, and the
-    /// guest's domain may be another one: each vif has to be resumed.
+    /// Suspends the guest, on a request of its toolstack, so that it can be saved. Returns when the
+    /// guest runs again: true after a restore, false if the save was cancelled. After a restore,
+    /// all grants and event channels are invalid, and the number of the domain may have changed.
+    /// Each vif has to be resumed then.
     ///
     /// # Errors
     ///
-    /// [`Error`] if Xen or the store refuses what the guest needs again.
+    /// Returns [`Error`] if Xen or the store refuses a resource that the restored guest needs.
     pub fn suspend(&self) -> Result<bool, Error> {
         let before = self.shared.now();
         let restored = run::suspend();

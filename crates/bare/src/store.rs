@@ -26,8 +26,8 @@ const A_WAIT: Duration = Duration::from_secs(2);
 /// Time after which the console shows that the store does not answer.
 const SHOWN: Duration = Duration::from_secs(10);
 /// Time after which the store is given up. A store that is started anew, or a host that starts
-/// hundreds of guests, takes minutes. The guest does nothing else meanwhile, so it is better ended then,
-/// for its toolstack to see.
+/// hundreds of guests, takes minutes. The guest does nothing else meanwhile, so it is better ended
+/// then, for its toolstack to see.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Places of a ring in the page.

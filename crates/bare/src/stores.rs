@@ -66,7 +66,8 @@ impl Stores {
         shared.client.has_events() || shared.users.iter().any(|user| !user.events.is_empty())
     }
 
-    /// Goes on over another page, after the guest was restored. All watches are set again, and fire.
+    /// Goes on over another page, after the guest was restored. All watches are set again, and
+    /// fire.
     ///
     /// # Errors
     ///

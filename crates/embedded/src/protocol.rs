@@ -252,10 +252,14 @@ impl PortRefusal {
     /// Returns the reason in words.
     pub fn why(self) -> &'static str {
         match self {
-            Self::NotOurs => "not a port of this set of event channels",
-            Self::NotThere => "free; expected a port that the peer made for us",
-            Self::NotForUs => "made for another domain",
-            Self::Taken => "bound already; expected an unbound port",
+            Self::NotOurs => {
+                "found no port of this set of event channels with this number, expected one of its ports"
+            }
+            Self::NotThere => "found it free, expected a port that the peer made for this domain",
+            Self::NotForUs => {
+                "found it made for another domain, expected a port made for this domain"
+            }
+            Self::Taken => "found it bound, expected an unbound port",
         }
     }
 }

@@ -4,10 +4,11 @@ use serde::{Deserialize, Serialize};
 
 /// Everything that the host holds.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Tables {
     /// Process id of the host.
     pub host_pid: u32,
-    /// Control connections, with the one that asks.
+    /// Control connections, including that of the caller.
     pub connections: u32,
     /// Store connections.
     pub store_connections: u32,
@@ -27,6 +28,7 @@ impl Tables {
 
 /// Everything that the host holds of one domain.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct DomainTable {
     /// The domain's number.
     pub domid: u16,
@@ -42,7 +44,7 @@ pub struct DomainTable {
     pub ports_unbound: u32,
     /// Ports with a peer.
     pub ports_bound: u32,
-    /// Grants in force.
+    /// Valid grants.
     pub grants: u32,
     /// Grants that a peer holds (`reading` or `writing` set).
     pub grants_held: u32,

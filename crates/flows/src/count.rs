@@ -2,6 +2,7 @@
 
 /// Number of packets and of their bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+#[non_exhaustive]
 pub struct Count {
     /// Number of packets.
     pub packets: u64,
@@ -18,6 +19,7 @@ impl Count {
 
 /// Packets that are in no flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+#[non_exhaustive]
 pub struct Skipped {
     /// Packets that are not TCP.
     pub other: Count,

@@ -1,21 +1,11 @@
-//! Analysis of TCP flows: the behaviour of each, and the causes of its stalls.
+//! Analysis of TCP flows: round trips, retransmissions, windows, and stalls with their causes.
 //!
-//! [`Flows`] takes the packets of a capture or of a live node, one after the other. For each flow
-//! it keeps round trips, bytes under way, windows, retransmissions, and [stalls](Stall) with their
-//! [`Cause`]. Time comes with the packets: there is no clock here, and no file. Memory is bounded
-//! ([`Limits`]) and nothing panics, whatever packets come.
+//! # When to use it
 //!
-//! Modules:
+//! - To find the reason why a TCP connection is slow, from the packets of a capture.
+//! - To follow the flows of a live node, with the ring events of its backend.
 //!
-//! - [`segment`]: a frame read as a TCP segment;
-//! - `direction`: data of one sender, with `unacked` (round trips) and `holes` (data that came out
-//!   of order); `flow`: two directions; [`flows`]: all flows;
-//! - [`stall`]: times without data; [`rings`]: what only a backend knows of them;
-//! - [`series`]: values over time; [`report`]: the result;
-//! - [`stack`]: the account that a stack in user space keeps of its own flows.
-//!
-//! A live node gives a frame's time, first bytes, length and ring. Its backend gives the events of
-//! rings.
+//! # Example
 //!
 //! ```
 //! use grantway_flows::{Cause, Event, Flows, Limits, Packet, Ring, Way};
@@ -34,8 +24,32 @@
 //! println!("{}", report.flows.iter().flat_map(|flow| &flow.stalls).filter(late).count());
 //! ```
 //!
-//! The point at which packets were seen limits the causes. At the sender or on a vif, all causes
-//! can be found. At the receiver, data that was lost before is not known to have been sent.
+//! # Modules
+//!
+//! | Module | Content |
+//! |---|---|
+//! | [`flows`] | all flows: takes packets and events, makes reports |
+//! | [`segment`] | a frame, read as a TCP segment |
+//! | [`stall`] | times without data, and their causes |
+//! | [`rings`] | states of rings, which only a backend knows |
+//! | [`series`] | values over time, in bounded memory |
+//! | [`report`], [`count`] | the result |
+//! | [`stack`] | the log that a TCP stack in user space keeps of its own flows |
+//!
+//! [`Flows`] takes the packets one after the other. A live node gives the time, the first bytes,
+//! the length and the ring of each frame. Its backend gives the events of the rings.
+//!
+//! # Guarantees and limits
+//!
+//! - Memory is bounded ([`Limits`]), and no packet makes it panic.
+//! - It has no clock. Time comes with the packets, so results repeat.
+//! - The point at which packets were seen limits the causes. At the sender or on a vif, all causes
+//!   can be found. At the receiver, data that was lost on its way is not known to have been sent.
+//!
+//! # What it is not
+//!
+//! - It captures nothing, and it reads no capture files: the command `grantway flows` does both.
+//! - It analyses TCP only. Other packets are counted.
 #![forbid(unsafe_code)]
 
 pub mod count;

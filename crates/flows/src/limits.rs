@@ -1,4 +1,4 @@
-//! Bounds of what is kept about flows.
+//! Limits of the memory for flows.
 
 /// Limits of the memory. The defaults keep it below 160 MiB, whatever packets come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

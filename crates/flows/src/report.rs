@@ -10,6 +10,7 @@ use serde::Serialize;
 
 /// The report of an analysis.
 #[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
 pub struct Report {
     /// Time of the first packet, in nanoseconds. Other times count from here.
     pub start: u64,
@@ -25,6 +26,7 @@ pub struct Report {
 
 /// Report of a flow.
 #[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
 pub struct FlowReport {
     /// Number of the flow, in the order in which flows began.
     pub number: u64,
@@ -72,6 +74,7 @@ impl FlowReport {
 
 /// Stalls of one cause.
 #[derive(Debug, Clone, Copy, Serialize)]
+#[non_exhaustive]
 pub struct StallSum {
     /// The cause.
     pub cause: Cause,
@@ -83,6 +86,7 @@ pub struct StallSum {
 
 /// Report of a stall.
 #[derive(Debug, Clone, Copy, Serialize)]
+#[non_exhaustive]
 pub struct StallReport {
     /// Start of the stall.
     pub at_s: f64,
@@ -98,6 +102,7 @@ pub struct StallReport {
 
 /// Data of one end, and the answers of the other end to it.
 #[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
 pub struct DirectionReport {
     /// Packets of this sender.
     pub packets: u64,
@@ -142,6 +147,7 @@ pub struct DirectionReport {
 
 /// Round trips of a direction.
 #[derive(Debug, Clone, Copy, Serialize)]
+#[non_exhaustive]
 pub struct TripReport {
     /// Number of measured round trips.
     pub samples: u64,
@@ -156,6 +162,7 @@ pub struct TripReport {
 /// Points over time. Neighbours are merged, with their smallest and largest value. Times are in
 /// seconds from the start of the report.
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct LinesReport {
     /// Bytes since the first one, at the ends of segments.
     pub sent: Vec<(f64, f64, f64)>,

@@ -1,4 +1,4 @@
-//! TCP segments, as far as flows need them.
+//! TCP segments: the fields that an analysis needs.
 
 use grantway_netif::headers::{self, Family, Protocol, Why, tcp_flags};
 use std::fmt;
@@ -73,7 +73,7 @@ impl Segment {
     /// Reads a frame of `length` bytes, of which `head` has the first ones.
     ///
     /// # Errors
-    /// The frame is no TCP segment, or cannot be read.
+    /// Returns [`Why`] if the frame is no TCP segment, or cannot be read.
     pub fn read(head: &[u8], length: usize) -> Result<Self, Why> {
         let found = headers::read(head, length)?;
         if found.protocol != Protocol::Tcp {

@@ -1,4 +1,4 @@
-//! The account that a stack in user space keeps of its own flows, beside a capture.
+//! Log of a TCP stack in user space about its own flows, to be read beside a capture.
 //!
 //! A stack knows what no capture has: how much it held back, and by which window. Its log has a
 //! line for each flow and moment (`docs/stack-log.md`), read as a [`StackSample`]. [`StackLog`]

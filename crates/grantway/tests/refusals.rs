@@ -67,7 +67,7 @@ fn what_is_not_there_is_named() {
     let no_vif = ["--domain", "1", "--devid", "3", "--port", "null"];
     refused(site.command(None, "frontend", &no_vif), 1, &["no vif 3", "attach one first"]);
     let no_domain = ["--domain", "5", "--port", "null"];
-    let parts = ["domain 5 is not there", "grantway attach"];
+    let parts = ["domain 5: found no running domain", "grantway attach"];
     refused(site.command(None, "frontend", &no_domain), 1, &parts);
     refused(site.command(None, "backend", &no_domain), 1, &parts);
     let no_vif = ["--domain", "1", "--devid", "5"];

@@ -1,5 +1,5 @@
-//! Counters of requests to the hypervisor, counted at the platform's traits, so that the figures
-//! mean the same on every host.
+//! Counters of requests to the hypervisor. The platform's traits count them, so the figures have
+//! the same meaning on every host.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -9,12 +9,13 @@ macro_rules! counters {
         #[derive(Debug, Default)]
         pub struct Counters { $($(#[$doc])* pub $name: AtomicU64,)* }
 
-        /// The counters at one moment.
+        /// Values of the counters at one moment.
         #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
         pub struct CounterSnapshot { $($(#[$doc])* pub $name: u64,)* }
 
         impl Counters {
-            /// Reads them all, each by itself.
+            /// Reads all counters. Each is read by itself, so they may be of slightly different
+            /// moments.
             #[must_use]
             pub fn snapshot(&self) -> CounterSnapshot {
                 CounterSnapshot { $($name: self.$name.load(Relaxed),)* }
@@ -28,7 +29,7 @@ macro_rules! counters {
                 Self { $($name: self.$name.saturating_sub(earlier.$name),)* }
             }
 
-            /// Names and values, for tables and for machines.
+            /// Returns names and values of all counters, for tables and for JSON.
             pub fn fields(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name),)*].into_iter()
             }
@@ -37,46 +38,46 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Grant copies (each one operation of a batch).
+    /// Grant copies. Each operation of a batch counts.
     copies,
-    /// Batches of grant copies (hypercalls, as the caller sees them).
+    /// Batches of grant copies. Each call of [`Mapper::copy`](crate::Mapper::copy) is one.
     copy_batches,
     /// Bytes moved by grant copies.
     copy_bytes,
     /// Grants mapped.
     maps,
-    /// Map batches.
+    /// Batches of grants mapped.
     map_batches,
     /// Grants unmapped.
     unmaps,
-    /// Unmap batches.
+    /// Batches of grants unmapped.
     unmap_batches,
-    /// Grants mapped right now.
+    /// Grants that are mapped at this moment. A gauge.
     mapped,
     /// Notifications sent.
     notifies,
-    /// Ends of a sleep by an event.
+    /// Sleeps that an event ended.
     wakeups,
-    /// Grants that are in force right now.
+    /// Grants that are valid at this moment. A gauge.
     granted,
-    /// Pages whose grant could not be taken back yet.
+    /// Pages whose grants could not be revoked yet. A gauge.
     deferred,
 }
 
 impl Counters {
-    /// Adds to a counter.
+    /// Adds `n` to a counter.
     pub fn add(counter: &AtomicU64, n: u64) {
         counter.fetch_add(n, Relaxed);
     }
 
-    /// Takes from a gauge.
+    /// Subtracts `n` from a gauge.
     pub fn sub(gauge: &AtomicU64, n: u64) {
         gauge.fetch_sub(n, Relaxed);
     }
 }
 
 impl CounterSnapshot {
-    /// Grant operations: copies, maps and unmaps.
+    /// Returns the number of grant operations: copies, maps and unmaps.
     #[must_use]
     pub fn grant_ops(&self) -> u64 {
         self.copies + self.maps + self.unmaps

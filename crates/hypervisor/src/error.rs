@@ -1,15 +1,16 @@
-//! Errors between a domain and its hypervisor.
+//! Errors of requests to the hypervisor and to the store.
 
 use crate::{DomId, GrantRef, GrantStatus, Port};
 use alloc::string::String;
 use core::fmt;
 
-/// The store's error names, as xs_wire.h spells them on the wire.
+/// An error of the store. [`StoreErrno::as_str`] returns its name in `xs_wire.h`, which is the text
+/// on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StoreErrno {
     /// A malformed request or path.
     Einval,
-    /// Not permitted.
+    /// The permissions of the node forbid the operation.
     Eacces,
     /// The node exists already.
     Eexist,
@@ -17,32 +18,32 @@ pub enum StoreErrno {
     Eisdir,
     /// No such node.
     Enoent,
-    /// No memory.
+    /// The store has no memory left.
     Enomem,
     /// No space: a quota is used up.
     Enospc,
     /// Input or output failed.
     Eio,
-    /// Not empty.
+    /// The node has children.
     Enotempty,
-    /// Not implemented.
+    /// The store does not implement the request.
     Enosys,
-    /// Read-only.
+    /// The store is read-only.
     Erofs,
-    /// Busy.
+    /// The resource is in use, for example by another transaction of the connection.
     Ebusy,
-    /// The transaction lost against another.
+    /// The transaction conflicts with another change. Run it again.
     Eagain,
-    /// Connected already.
+    /// The domain is connected already.
     Eisconn,
-    /// Too large.
+    /// The request or its answer is too large.
     E2big,
-    /// A permission that only the owner or dom0 has.
+    /// Only the owner or domain 0 may do this.
     Eperm,
 }
 
 impl StoreErrno {
-    /// Every name, for tables.
+    /// All errors, for tables.
     pub const ALL: [Self; 16] = [
         Self::Einval,
         Self::Eacces,
@@ -62,7 +63,7 @@ impl StoreErrno {
         Self::Eperm,
     ];
 
-    /// The name on the wire.
+    /// Returns the name on the wire, such as `ENOENT`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -85,8 +86,8 @@ impl StoreErrno {
         }
     }
 
-    /// The error of that name; a name that is not known counts as `EINVAL`, as
-    /// Xen's own client takes it.
+    /// Returns the error with this name. Returns `EINVAL` for an unknown name, as Xen's own client
+    /// (`libxenstore`) does.
     #[must_use]
     pub fn from_wire(name: &[u8]) -> Self {
         Self::ALL.into_iter().find(|e| e.as_str().as_bytes() == name).unwrap_or(Self::Einval)
@@ -99,10 +100,12 @@ impl fmt::Display for StoreErrno {
     }
 }
 
-/// An operation that a platform refused, with the reason.
+/// Error of an operation that a platform did not carry out. The message names the remedy for the
+/// operator if there is one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
-    /// A grant could not be used.
+    /// A grant could not be mapped or copied.
     #[error("grant {gref} of domain {domain}: {status}")]
     Grant {
         /// The granting domain.
@@ -122,12 +125,12 @@ pub enum Error {
         /// The state that was found, and the state that was expected.
         why: &'static str,
     },
-    /// The store refused.
+    /// The store refused a request.
     #[error("xenstore {what} {path}: {errno}")]
     Store {
-        /// The operation.
+        /// Name of the operation, such as `read`.
         what: &'static str,
-        /// On which path.
+        /// Path of the node.
         path: String,
         /// Reason of the refusal.
         errno: StoreErrno,
@@ -137,39 +140,39 @@ pub enum Error {
     Exhausted {
         /// Name of the table.
         what: &'static str,
-        /// Number of entries that the table has.
+        /// Number of entries in the table.
         limit: u64,
-        /// The limit to raise, or the resource to close.
+        /// Remedy for the operator: the limit to raise, or the resource to free.
         remedy: &'static str,
     },
-    /// No such domain.
-    #[error("domain {domain} is not there; {remedy}")]
+    /// The domain does not exist, or does not run.
+    #[error("domain {domain}: found no running domain, expected one; {remedy}")]
     NoDomain {
-        /// The domain.
+        /// Number of the domain.
         domain: DomId,
         /// Remedy for the operator.
         remedy: &'static str,
     },
-    /// The hypervisor, its host process or the store went away.
-    #[error("{what} is gone; start it again, then this command")]
+    /// The hypervisor, its host process or the store is gone.
+    #[error("{what} is gone; start it again, then run this command again")]
     Gone {
         /// The missing resource.
         what: String,
     },
-    /// The operating system refused.
+    /// The operating system refused a call.
     #[error("{call}: {reason}; {remedy}")]
     Os {
-        /// The call or the file.
+        /// Name of the call, with its file or argument.
         call: String,
-        /// The system's words.
+        /// Message of the operating system.
         reason: String,
         /// Remedy for the operator.
         remedy: &'static str,
     },
-    /// Somebody broke the protocol between us and the platform.
+    /// The platform sent a value that its protocol does not allow.
     #[error("{what}: found {found}, expected {expected}")]
     Protocol {
-        /// Place of the value.
+        /// Name of the value or of its message.
         what: &'static str,
         /// The value that was found.
         found: String,

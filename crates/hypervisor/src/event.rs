@@ -1,11 +1,11 @@
-//! Event channels, level-triggered.
+//! Event channels, with signals that stay pending until they are read.
 
 use crate::{DomId, Error};
 use core::fmt;
 #[cfg(feature = "std")]
 use core::time::Duration;
 
-/// One end of an event channel, a number of this domain's own.
+/// Number of a domain's end of an event channel. Each domain has its own numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Port(pub u32);
 
@@ -15,84 +15,85 @@ impl fmt::Display for Port {
     }
 }
 
-/// A set of event channels, as a frontend uses it: one for each thread that waits.
+/// Set of event channels for a frontend. Each thread that waits has its own set.
 ///
-/// A signal is never lost. Xen keeps one sticky bit per port, so that N sends may be seen as one
-/// signal; but a signal that is sent after a look at the port ([`FrontendEvents::poll`]) is
-/// reported by the next look, however busy the domain is in between.
+/// A signal is never lost. Xen keeps one pending bit per port, so several sends may be seen as one
+/// signal. A signal that is sent after a call of [`FrontendEvents::poll`] is reported by the next
+/// call, however late that call is.
 ///
-/// A fresh interdomain binding starts pending: its first signal may be spurious, and an empty
-/// wake-up is legal at any time.
+/// A new interdomain binding starts pending, so its first signal may be spurious. A wake-up without
+/// a signal is legal at any time.
 ///
-/// `Send`, as a queue with its set may be given to a thread of its own.
+/// The trait requires `Send`, since a queue may move to another thread together with its set.
 pub trait FrontendEvents: Send {
-    /// Makes a port that `remote` may bind to.
+    /// Makes a port that the domain `remote` may bind to.
     ///
     /// # Errors
     ///
-    /// [`Error::Exhausted`] when the table of ports is full.
+    /// Returns [`Error::Exhausted`] if the table of ports is full.
     fn alloc_unbound(&mut self, remote: DomId) -> Result<Port, Error>;
 
-    /// Closes a port; the peer's end returns to unbound, silently.
+    /// Closes a port. The peer's end becomes unbound again. The peer gets no signal.
     fn close(&mut self, port: Port);
 
-    /// Signals the peer. A port without a peer swallows the signal, as Xen
-    /// does: a peer's death is learnt from the store.
+    /// Signals the peer. If the port has no peer, the signal is discarded without an error, as on
+    /// Xen: the store reports the death of a peer.
     ///
     /// # Errors
     ///
-    /// [`Error::Event`] when the port is not ours, [`Error::Gone`].
+    /// Returns [`Error::Event`] if the port is not in this set, and [`Error::Gone`] if the platform
+    /// is gone.
     fn notify(&mut self, port: Port) -> Result<(), Error>;
 
-    /// Takes in what is pending, without blocking. `fired` is called for each port of the set that
-    /// was signalled since the last call.
+    /// Takes in pending signals without blocking. Calls `fired` for each port of the set that was
+    /// signalled since the last call.
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`] or [`Error::Os`].
+    /// Returns [`Error::Gone`] or [`Error::Os`].
     fn poll(&mut self, fired: &mut dyn FnMut(Port)) -> Result<(), Error>;
 
-    /// Counts a wake-up, for the platform's counters: whoever waited on the descriptor, with
-    /// nothing to do, says so if a signal ended that, also one that had come before the wait began.
+    /// Counts a wake-up in the platform's counters. A caller that waited on the descriptor calls
+    /// this if a signal ended the wait, even if the signal came before the wait began.
     fn woken(&mut self) {}
 
-    /// Returns the descriptor that is readable while a signal is pending, for `poll` and `epoll`
-    /// beside others; none if the platform has no descriptors. A platform of programs has one, the
-    /// same as that of its [`EventChannels`]. Whoever waits on it calls [`FrontendEvents::poll`]
-    /// afterwards, which makes it unreadable again, and [`FrontendEvents::woken`] where it had
-    /// slept.
+    /// Returns the descriptor that is readable while a signal is pending, for `poll` and `epoll`.
+    /// Returns `None` if the platform has no descriptors. If the platform implements
+    /// [`EventChannels`], it is the descriptor of that trait.
+    ///
+    /// After a wait, the caller calls [`FrontendEvents::poll`], which makes the descriptor
+    /// unreadable again. If the caller slept, it also calls [`FrontendEvents::woken`].
     #[cfg(feature = "std")]
     fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         None
     }
 }
 
-/// The event channels of one worker, behind one descriptor: what a backend and other programs use
-/// besides.
+/// Set of event channels for a backend's worker or another program. All its ports share one
+/// descriptor, that of [`FrontendEvents::descriptor`].
 ///
-/// A port is a counter of signals. Who remembers the count before looking at a ring, and waits for
-/// a count past that, cannot lose a wake-up, however busy it is elsewhere in between (seed 003's
-/// stalls came from the opposite: a wait for the next edge).
-///
-/// The descriptor is that of [`FrontendEvents::descriptor`].
+/// Each port counts its signals. A caller remembers the count, looks at the ring, and then waits
+/// for a higher count. It then loses no wake-up, however long it is busy in between. A wait for the
+/// next edge, in contrast, loses signals that came before the wait.
 #[cfg(feature = "std")]
 pub trait EventChannels: FrontendEvents + std::os::fd::AsFd {
-    /// Binds a new port of ours to a port that `remote` made for us.
+    /// Binds a new port of this set to `port`, which the domain `remote` made for us. Returns the
+    /// new port.
     ///
     /// # Errors
     ///
-    /// [`Error::Event`] when that port is not free for us.
+    /// Returns [`Error::Event`] if `port` is bound already, or was made for another domain.
     fn bind_interdomain(&mut self, remote: DomId, port: Port) -> Result<Port, Error>;
 
-    /// Signals seen at `port` so far, 0 for a port that is not ours. Takes in
-    /// what is pending first, without blocking.
+    /// Returns the number of signals seen at `port`, or 0 if the port is not in this set. Takes in
+    /// pending signals first, without blocking.
     fn count(&mut self, port: Port) -> u64;
 
-    /// Returns as soon as the count of `port` is past `seen`, or when
-    /// `timeout` is over; gives the count. Counts a wake-up if it slept until then.
+    /// Waits until the count of `port` is greater than `seen`, or until `timeout` has passed.
+    /// Returns the count. Without a timeout it waits without limit. Counts a wake-up if it slept.
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`] or [`Error::Os`].
+    /// Returns [`Error::Gone`] or [`Error::Os`].
     fn wait(&mut self, port: Port, seen: u64, timeout: Option<Duration>) -> Result<u64, Error>;
 }

@@ -1,5 +1,4 @@
-//! Grants: pages that a domain lets a peer reach, and the three ways in which
-//! the peer does (map, unmap, copy).
+//! Grants: pages that a domain lets a peer access. The peer maps, unmaps or copies them.
 
 use crate::Error;
 use alloc::boxed::Box;
@@ -25,7 +24,7 @@ impl fmt::Display for DomId {
     }
 }
 
-/// An index into the granting domain's grant table.
+/// Grant reference: an index into the granting domain's grant table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GrantRef(pub u32);
 
@@ -44,37 +43,37 @@ impl fmt::Display for GrantRef {
 /// Rights of the peer on a granted page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// Read it.
+    /// The peer may read the page.
     ReadOnly,
-    /// Read and write it.
+    /// The peer may read and write the page.
     ReadWrite,
 }
 
-/// The status of one grant operation (`GNTST_*` of Xen's grant_table.h): 0 is
-/// success. A failure is negative, or any other number (XSA-316).
+/// Status of one grant operation (`GNTST_*` of Xen's `grant_table.h`). 0 is success. Every other
+/// number is a failure, also a positive one (XSA-316).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct GrantStatus(pub i16);
 
 impl GrantStatus {
-    /// Done.
+    /// The operation was done.
     pub const OKAY: Self = Self(0);
-    /// Not further described.
+    /// The operation failed, and Xen gives no reason.
     pub const GENERAL_ERROR: Self = Self(-1);
-    /// No such domain.
+    /// The domain does not exist.
     pub const BAD_DOMAIN: Self = Self(-2);
     /// The reference is not granted to us.
     pub const BAD_GNTREF: Self = Self(-3);
-    /// The local address is none of ours.
+    /// The local address does not belong to the caller.
     pub const BAD_VIRT_ADDR: Self = Self(-5);
-    /// No room in the table of what the domain has mapped, or in the i/o mmu.
+    /// The table of the domain's mappings, or the IOMMU, has no space left.
     pub const NO_DEVICE_SPACE: Self = Self(-7);
-    /// Written to a page that is granted for reading.
+    /// The page is granted for reading only.
     pub const PERMISSION_DENIED: Self = Self(-8);
-    /// The page behind the grant cannot be had.
+    /// The page behind the grant is not available.
     pub const BAD_PAGE: Self = Self(-9);
     /// The copy crosses the end of a page.
     pub const BAD_COPY_ARG: Self = Self(-10);
-    /// Try again (the page is paged out).
+    /// The page is paged out. Try again.
     pub const EAGAIN: Self = Self(-12);
 
     /// Returns true if the operation was done.
@@ -107,32 +106,32 @@ impl fmt::Display for GrantStatus {
     }
 }
 
-/// A run of our own pages, each granted to one peer.
+/// Run of pages that this domain granted to one peer.
 #[derive(Debug)]
 pub struct Granted {
-    /// The pages, as we see them.
+    /// The pages, mapped in this domain.
     pub run: SharedRun,
-    /// Their grant references, in the order of the pages.
+    /// Grant references of the pages, in the order of the pages.
     pub grefs: Vec<GrantRef>,
-    /// The domain that may reach the pages.
+    /// The domain that may access the pages.
     pub peer: DomId,
 }
 
 impl Granted {
-    /// Page `index` and its reference.
+    /// Returns page `index` of the run and its reference, or `None` past the end.
     #[must_use]
     pub fn page(&self, index: usize) -> Option<(SharedPage, GrantRef)> {
         Some((self.run.page(index)?, *self.grefs.get(index)?))
     }
 }
 
-/// Number of pages of a released run that came back.
+/// Result of a release: numbers of pages.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Released {
-    /// Pages whose grant is revoked; they are free again.
+    /// Pages whose grants are revoked. They are free again.
     pub revoked: usize,
-    /// Pages that the peer still reaches, or may: the platform holds them,
-    /// looks again later, and counts them ([`crate::CounterSnapshot::deferred`]).
+    /// Pages that the peer can still access, or may. The platform keeps them, tries again later,
+    /// and counts them in [`crate::CounterSnapshot::deferred`].
     pub deferred: usize,
 }
 
@@ -155,67 +154,71 @@ pub enum CopySide {
     },
 }
 
-/// One copy of a batch, at most a page long and crossing no page on a foreign
-/// side.
+/// One copy of a batch. A foreign side must not cross the end of its page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CopyOp {
     /// Source of the bytes.
     pub source: CopySide,
     /// Destination of the bytes.
     pub dest: CopySide,
-    /// Bytes, 1 to 4096.
+    /// Length of the copy in bytes, 1 to 4096.
     pub len: u16,
-    /// Result of the operation; set by [`Mapper::copy`].
+    /// Result of the operation. [`Mapper::copy`] sets it.
     pub status: GrantStatus,
 }
 
 impl CopyOp {
-    /// A copy that is still to be done.
+    /// Makes a copy that is not done yet: its status is [`GrantStatus::GENERAL_ERROR`].
     #[must_use]
     pub fn new(source: CopySide, dest: CopySide, len: u16) -> Self {
         Self { source, dest, len, status: GrantStatus::GENERAL_ERROR }
     }
 }
 
-/// Private memory, see [`Mapper::arena`].
+/// Private memory of [`Mapper::arena`].
 pub type Arena = Box<dyn DerefMut<Target = [u8]> + Send>;
 
-/// Something that is kept, see [`Mapper::apart`].
+/// Handle of [`Mapper::apart`]. Its drop ends the separation of the peer.
 pub type Apart = Box<dyn Send>;
 
-/// Backend side: reaches pages that a peer granted.
+/// Operations of a backend on pages that a peer granted.
 pub trait Mapper: Send + Sync {
-    /// Maps a list of grants in one batch, as one run: all of them or none.
-    /// Dropping the last handle of the run unmaps it whole.
+    /// Maps a list of grants in one batch, as one run. It maps all grants or none. The run is
+    /// unmapped as a whole when its last handle is dropped.
     ///
     /// # Errors
     ///
-    /// [`Error::Grant`] names the first reference that could not be mapped;
-    /// nothing is mapped then.
+    /// Returns [`Error::Grant`] with the first reference that could not be mapped. Nothing is
+    /// mapped then.
     fn map(&self, peer: DomId, grefs: &[GrantRef], access: Access) -> Result<SharedRun, Error>;
 
-    /// Keeps what is mapped of this peer's apart from that of others, from the next
-    /// [`Mapper::map`] on and for as long as what comes back is kept: so that what one peer
-    /// has mapped, and maps, makes no other wait. To be called by a thread that may open
-    /// devices, before those map that may not. None where the platform has nothing to keep
-    /// apart, or no more of it: then pages are mapped all the same.
+    /// Separates the mappings of this peer from those of other peers, so that the work of one
+    /// peer's mappings delays no other peer. The separation begins with the next [`Mapper::map`],
+    /// and lasts until the returned handle is dropped.
+    ///
+    /// The calling thread must be allowed to open devices. It makes the call before threads that
+    /// may not open devices map pages.
+    ///
+    /// Returns `None` if the platform needs no separation, or has no device left for it. Pages are
+    /// mapped in both cases.
     fn apart(&self, peer: DomId) -> Option<Apart> {
         let _ = peer;
         None
     }
 
-    /// Does a batch of copies in order and sets each status. Local sides are
-    /// offsets into `arena`, which is the caller's private memory.
+    /// Carries out a batch of copies in order, and sets the status of each. Local sides are offsets
+    /// into `arena`, which is the caller's private memory.
     ///
     /// # Errors
     ///
-    /// Only when the batch as a whole could not be attempted ([`Error::Os`],
-    /// [`Error::Gone`]); each status is then other than okay.
+    /// Returns [`Error::Os`] or [`Error::Gone`] if the batch as a whole could not be tried. No
+    /// status is okay then. The failure of one copy is no error: its status shows it.
     fn copy(&self, arena: &mut [u8], ops: &mut [CopyOp]) -> Result<(), Error>;
 
-    /// Zeroed private memory, from the start of a page on, that copies come to and
-    /// go from at less cost than to and from other memory, as far as it is given as
-    /// the arena whole; none where the platform has no such, or no more.
+    /// Returns zeroed private memory that copies access at a lower cost than other memory. It
+    /// begins at the start of a page. The lower cost applies if the caller passes the whole memory
+    /// to [`Mapper::copy`] as the arena. Returns `None` if the platform has no memory of this kind,
+    /// or none left.
     fn arena(&self, bytes: usize) -> Option<Arena> {
         let _ = bytes;
         None

@@ -1,28 +1,28 @@
-//! The store: xenstore, as a domain sees it.
+//! The store: xenstore, as a domain uses it.
 
 use crate::{DomId, Error, StoreErrno};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// A watch that fired.
+/// Event of a watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WatchEvent {
-    /// The path that changed: the watched one or one below it.
+    /// The path that changed: the watched path or a path below it.
     pub path: String,
-    /// The word given when the watch was set.
+    /// The token that the caller gave to [`FrontendStore::watch`].
     pub token: String,
 }
 
 /// Rights of a domain on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rights {
-    /// Nothing (`n`).
+    /// No rights (`n`).
     None,
     /// Read (`r`).
     Read,
     /// Write (`w`).
     Write,
-    /// Both (`b`).
+    /// Read and write (`b`).
     Both,
 }
 
@@ -36,41 +36,43 @@ pub struct Permission {
     pub rights: Rights,
 }
 
-/// Reads and writes, inside a transaction or outside.
+/// Reads and writes, inside or outside of a transaction.
 pub trait StoreOps {
-    /// The value of a node.
+    /// Returns the value of a node.
     ///
     /// # Errors
     ///
-    /// [`Error::Store`] with `ENOENT` when it is not there.
+    /// Returns [`Error::Store`] with `ENOENT` if the node does not exist.
     fn read(&mut self, path: &str) -> Result<Vec<u8>, Error>;
 
-    /// Sets a node, making it and its parents where they are not there.
+    /// Sets the value of a node. Makes the node and its parents if they do not exist.
     ///
     /// # Errors
     ///
-    /// [`Error::Store`]: `EACCES`, `EQUOTA`, `EINVAL` ...
+    /// Returns [`Error::Store`], for example with `EACCES` (no permission), `EINVAL` (invalid path)
+    /// or `ENOSPC` (a quota is used up).
     fn write(&mut self, path: &str, value: &[u8]) -> Result<(), Error>;
 
-    /// Removes a node and all below it.
+    /// Removes a node and all nodes below it.
     ///
     /// # Errors
     ///
-    /// [`Error::Store`]; `ENOENT` when its parent is not there.
+    /// Returns [`Error::Store`] with `ENOENT` if the parent of the node does not exist.
     fn remove(&mut self, path: &str) -> Result<(), Error>;
 
-    /// The names of a node's children.
+    /// Returns the names of a node's children.
     ///
     /// # Errors
     ///
-    /// [`Error::Store`]; `ENOENT` when it is not there.
+    /// Returns [`Error::Store`] with `ENOENT` if the node does not exist.
     fn list(&mut self, path: &str) -> Result<Vec<String>, Error>;
 
-    /// The value of a node as text, or `None` when it is not there.
+    /// Returns the value of a node as text, or `None` if the node does not exist. Bytes that are
+    /// not UTF-8 are replaced.
     ///
     /// # Errors
     ///
-    /// As [`StoreOps::read`], but for `ENOENT`.
+    /// Returns the errors of [`StoreOps::read`] except `ENOENT`.
     fn read_text(&mut self, path: &str) -> Result<Option<String>, Error> {
         match self.read(path) {
             Ok(value) => Ok(Some(String::from_utf8_lossy(&value).into_owned())),
@@ -80,76 +82,81 @@ pub trait StoreOps {
     }
 }
 
-/// A connection to the store, as a frontend uses it. Paths that do not begin with `/` are taken
-/// from the domain's own folder, `/local/domain/N`.
+/// Connection to the store for a frontend. A path that does not begin with `/` is relative to the
+/// domain's own folder, `/local/domain/N`.
 ///
-/// `Send`, so that a vif may be given to a thread.
+/// The trait requires `Send`, since a vif may move to another thread together with its connection.
 pub trait FrontendStore: StoreOps + Send {
-    /// Begins a transaction: until its end, reads and writes are its own. One
-    /// at a time. Use [`transaction`] rather, which tries again.
+    /// Begins a transaction. Reads and writes belong to it until [`FrontendStore::end`]. A
+    /// connection has at most one transaction at a time. Prefer [`transaction`], which repeats a
+    /// transaction after a conflict.
     ///
     /// # Errors
     ///
-    /// [`Error::Store`]; `EBUSY` when one is under way, `ENOSPC` when the
-    /// domain has too many.
+    /// Returns [`Error::Store`] with `EBUSY` if a transaction is open, and with `ENOSPC` if the
+    /// domain has too many of them.
     fn begin(&mut self) -> Result<(), Error>;
 
-    /// Ends the transaction, keeping its writes or not.
+    /// Ends the transaction. Keeps its writes if `commit` is true, and discards them otherwise.
     ///
     /// # Errors
     ///
-    /// [`Error::Store`] with `EAGAIN` when somebody else changed what it read.
+    /// Returns [`Error::Store`] with `EAGAIN` if another connection changed a node that the
+    /// transaction read.
     fn end(&mut self, commit: bool) -> Result<(), Error>;
 
-    /// Watches a path and all below it. Fires once at once.
+    /// Watches a path and all paths below it. The watch fires once as soon as it is set.
     ///
     /// # Errors
     ///
-    /// [`Error::Store`]: `EEXIST`, `EQUOTA`.
+    /// Returns [`Error::Store`] with `EEXIST` if the connection has this watch already, and with
+    /// `E2BIG` if the domain has too many watches.
     fn watch(&mut self, path: &str, token: &str) -> Result<(), Error>;
 
-    /// The next watch that fired, without blocking.
+    /// Returns the next event of a watch, or `None` if there is none. Does not block.
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`] when the store is.
+    /// Returns [`Error::Gone`] if the store is gone.
     fn next_event(&mut self) -> Result<Option<WatchEvent>, Error>;
 
-    /// Returns the descriptor that is readable when a watch fired; none if the platform has no
-    /// descriptors. A platform of programs has one, the same as that of its [`Store`]. Events may
-    /// also be queued already: call [`FrontendStore::next_event`] until it gives `None` before
-    /// waiting on this.
+    /// Returns the descriptor that is readable when a watch fired. Returns `None` if the platform
+    /// has no descriptors. If the platform implements [`Store`], it is the descriptor of that
+    /// trait.
+    ///
+    /// Events may also be queued in this process. Call [`FrontendStore::next_event`] until it
+    /// returns `None` before you wait on the descriptor.
     #[cfg(feature = "std")]
     fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         None
     }
 }
 
-/// A connection to the store, as backends, toolstacks and other programs use it: with a descriptor,
-/// that of [`FrontendStore::descriptor`].
+/// Connection to the store for backends, toolstacks and other programs. Its descriptor is that of
+/// [`FrontendStore::descriptor`].
 #[cfg(feature = "std")]
 pub trait Store: FrontendStore + std::os::fd::AsFd {
     /// Sets a node's permissions.
     ///
     /// # Errors
     ///
-    /// [`Error::Store`]; `EACCES` when the node is not ours.
+    /// Returns [`Error::Store`] with `EACCES` if the node belongs to another domain.
     fn set_permissions(&mut self, path: &str, permissions: &[Permission]) -> Result<(), Error>;
 
     /// Ends a watch.
     ///
     /// # Errors
     ///
-    /// [`Error::Store`] with `ENOENT` when there is none.
+    /// Returns [`Error::Store`] with `ENOENT` if the connection has no such watch.
     fn unwatch(&mut self, path: &str, token: &str) -> Result<(), Error>;
 }
 
-/// Runs `body` in a transaction, again from its start for as long as the store
-/// says that somebody else came between (at most 100 times).
+/// Runs `body` in a transaction, and commits it. If the store reports a conflict (`EAGAIN`), runs
+/// `body` again in a new transaction, at most 100 more times.
 ///
 /// # Errors
 ///
-/// What `body` gives, or the store.
+/// Returns an error of `body`, which aborts the transaction, or an error of the store.
 pub fn transaction<S: FrontendStore + ?Sized, T>(
     store: &mut S,
     mut body: impl FnMut(&mut S) -> Result<T, Error>,

@@ -1,4 +1,4 @@
-//! Counts of numbered datagrams, as a server of iperf 2 counts them.
+//! Counts of numbered datagrams, by the rules of iperf 2's server.
 
 use crate::header::{Datagram, Report};
 use core::time::Duration;
@@ -18,7 +18,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Begins the counts of a sender whose first datagram came at this time.
+    /// Begins the counts of a sender. `now` is the time of its first datagram.
     #[must_use]
     pub fn new(now: Duration) -> Self {
         Self {
@@ -33,8 +33,9 @@ impl Tally {
         }
     }
 
-    /// Counts a datagram of `len` bytes. `now` is the time by our clock, and `wall` by a clock like
-    /// the sender's.
+    /// Counts a datagram of `len` bytes. `now` is the time on the clock of [`Tally::new`]. `wall`
+    /// is the time of day, as in [`Datagram::sent`]. An offset between the two clocks of the ends
+    /// does not matter: only its changes count, as jitter.
     pub fn take(&mut self, datagram: Datagram, len: usize, now: Duration, wall: Duration) {
         let id = datagram.id.unsigned_abs();
         self.last = now;
@@ -57,7 +58,7 @@ impl Tally {
         self.last
     }
 
-    /// Returns the counts so far.
+    /// Returns the counts so far. Numbers above `u32::MAX` are given as `u32::MAX`.
     #[must_use]
     pub fn report(&self) -> Report {
         let short = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);

@@ -1,4 +1,4 @@
-//! The headers of iperf 2, as version 2.1.8 writes them. Numbers are big-endian.
+//! Headers of iperf 2 in the layout of version 2.1.8. Numbers are big-endian.
 //!
 //! | offset | UDP datagram | its report, from the server |
 //! |---|---|---|
@@ -11,7 +11,7 @@
 //! | 36, 40, 44 | | lost, out of order, all datagrams |
 //! | 48, 52 | | jitter: seconds, microseconds |
 //!
-//! Over TCP the test comes first, and the bytes after it mean nothing.
+//! Over TCP, the client sends the test first. The bytes after it have no meaning.
 
 use core::time::Duration;
 
@@ -32,29 +32,29 @@ const VERSION: [u32; 2] = [0x0002_0001, 0x0008_0003];
 /// The amount that a client sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Amount {
-    /// Everything that it can send in a time.
+    /// Everything that the client can send in this time. The wire has units of 10 ms.
     Time(Duration),
-    /// A number of bytes.
+    /// A number of bytes, at most `i32::MAX` on the wire.
     Bytes(u64),
 }
 
 /// A client's description of its test.
 #[derive(Debug, Clone, Copy)]
 pub struct Test {
-    /// True if it is UDP.
+    /// True for a test over UDP, false for one over TCP.
     pub udp: bool,
     /// The server's port.
     pub port: u16,
-    /// Bytes of a datagram or a write.
+    /// Bytes per datagram or per write.
     pub len: u32,
-    /// Amount after which the test is over.
+    /// Amount after which the test ends.
     pub amount: Amount,
-    /// Bits per second, of UDP.
+    /// Rate in bits per second. Used for UDP only.
     pub rate: u64,
 }
 
 impl Test {
-    /// Returns the bytes to be sent.
+    /// Returns the description in wire format. Over UDP it follows the header of each datagram.
     #[must_use]
     pub fn bytes(&self) -> [u8; TEST_LEN] {
         let before = if self.udp { DATAGRAM_LEN } else { 0 };
@@ -93,14 +93,14 @@ impl Test {
 /// The header that begins a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Datagram {
-    /// Its number, from 1 on. The number of the last one is negative.
+    /// Number of the datagram, from 1 on. The number of the last datagram is negative.
     pub id: i64,
-    /// Time at which it was sent, by the sender's clock.
+    /// Time of day at which the datagram was sent, on the sender's clock.
     pub sent: Duration,
 }
 
 impl Datagram {
-    /// Returns the bytes to be sent.
+    /// Returns the header in wire format.
     #[must_use]
     pub fn bytes(self) -> [u8; DATAGRAM_LEN] {
         let id = self.id as u64;
@@ -111,8 +111,8 @@ impl Datagram {
         bytes
     }
 
-    /// Reads a header. Returns none if the datagram is too short. A sender of an older version, or
-    /// one that does not describe its test, has ids of 32 bits only.
+    /// Reads a header. Returns `None` if the datagram is shorter than [`DATAGRAM_LEN`]. A sender of
+    /// an older version, or a sender that does not describe its test, has ids of 32 bits.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let [low, seconds, micros, high] = words(bytes, 0)?;
@@ -129,22 +129,22 @@ impl Datagram {
 /// A server's report of a test by UDP.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 pub struct Report {
-    /// Bytes that came.
+    /// Bytes that arrived.
     pub bytes: u64,
     /// Time from the first datagram to the last.
     pub length: Duration,
-    /// Datagrams that did not come.
+    /// Datagrams that did not arrive.
     pub lost: u32,
-    /// Datagrams that came after a later one.
+    /// Datagrams that arrived after a later datagram.
     pub out_of_order: u32,
-    /// Datagrams that were sent.
+    /// Datagrams sent, by the highest number that arrived.
     pub datagrams: u32,
-    /// Variation of the time that datagrams were under way.
+    /// Variation of the transit time, smoothed as in RFC 1889.
     pub jitter: Duration,
 }
 
 impl Report {
-    /// Returns the bytes of the server's answer to the last datagram.
+    /// Returns the server's answer to the last datagram in wire format.
     #[must_use]
     pub fn bytes(&self) -> [u8; REPORT_LEN] {
         let mut bytes = [0; REPORT_LEN];
@@ -165,7 +165,7 @@ impl Report {
         bytes
     }
 
-    /// Reads a report. Returns none if the datagram is too short, or says that it has no report.
+    /// Reads a report. Returns `None` if the datagram is too short, or if its flags show no report.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let words: [u32; 10] = words(bytes, DATAGRAM_LEN)?;

@@ -1,9 +1,52 @@
-//! iperf 2's headers, and its server's counts of datagrams: for the command `grantway iperf`, and for
-//! a guest without an operating system. There are no sockets here.
+//! Headers of iperf 2, and the datagram counts of its server.
 //!
-//! - [`Test`] is a client's description of its test, by TCP and by UDP.
-//! - [`Datagram`] begins each datagram, and [`Tally`] counts them.
-//! - [`Report`] is the server's answer to the last datagram.
+//! # When to use it
+//!
+//! To write a client or a server that works with iperf 2, on an operating system or without one.
+//! The command `grantway iperf` and Grantway's unikernel use it.
+//!
+//! # Example
+//!
+//! A server counts the datagrams of a client, and answers the last one with a report.
+//!
+//! ```
+//! use core::time::Duration;
+//! use grantway_iperf2::{Datagram, Report, Tally};
+//!
+//! let mut tally = Tally::new(Duration::ZERO);
+//! for (id, ms) in [(1, 0), (2, 10), (-4, 30)] {
+//!     // The client sends this. The number of the last datagram is negative.
+//!     let sent = Duration::from_millis(ms);
+//!     let bytes = Datagram { id, sent }.bytes();
+//!
+//!     // The server counts it: 100 bytes that came after 1 ms.
+//!     let datagram = Datagram::parse(&bytes).expect("a header");
+//!     let now = sent + Duration::from_millis(1);
+//!     tally.take(datagram, 100, now, now);
+//! }
+//! let report = Report::parse(&tally.report().bytes()).expect("a report");
+//! assert_eq!((report.datagrams, report.lost, report.bytes), (4, 1, 300));
+//! ```
+//!
+//! # Types
+//!
+//! | Type | Content |
+//! |---|---|
+//! | [`Test`] | a client's description of its test, over TCP and over UDP |
+//! | [`Datagram`] | the header of each datagram |
+//! | [`Tally`] | the server's counts of one sender |
+//! | [`Report`] | the server's answer to the last datagram |
+//!
+//! # Guarantees and limits
+//!
+//! - No function panics on received bytes.
+//! - `no_std`. It allocates no memory and has no clock: the caller passes the time.
+//! - The bytes are those of iperf 2.1.8, from recorded tests.
+//!
+//! # What it is not
+//!
+//! - It has no sockets. The caller sends and receives.
+//! - It does not know iperf 3, which has another protocol.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,17 +1,16 @@
-//! The best offset for a short frame in its page.
+//! Cache colouring: the best offset for a short frame in its page.
 //!
-//! Buffers that all begin at the same offset of their pages meet in the same few
-//! sets of the first-level cache, and push each other out of it. Neither end has
-//! to say where it writes before it does: the sender of a frame chooses.
+//! Buffers that begin at the same offset of their pages share a few sets of the first-level cache,
+//! and evict each other. The sender of a frame chooses its offset freely, so both ends can spread
+//! them.
 
 use crate::PAGE_BYTES;
 
 /// Cache lines of a page, and so the offsets that there are.
 const LINES: usize = PAGE_BYTES / 64;
 
-/// The offset in its page, a multiple of 64, for the `number`-th buffer of a
-/// burst or of a pool, which holds `len` bytes; they end within the page. 0 for
-/// whatever fills a page.
+/// Returns the offset in its page for buffer `number` of a burst or pool. The offset is a multiple
+/// of 64, and `len` bytes from there end within the page. Returns 0 if `len` bytes leave no choice.
 #[must_use]
 pub const fn colour(number: u32, len: usize) -> u16 {
     let Some(slack) = PAGE_BYTES.checked_sub(len) else { return 0 };

@@ -1,7 +1,7 @@
-//! The control ring: hashing and static grants, asked for by the frontend.
+//! Control ring: the frontend configures hashing, and registers static grants.
 //!
-//! One request, one response; responses may come in another order. The ring
-//! works only once the backend is Connected.
+//! Each request gets one response. Responses may come in another order. The ring works once the
+//! backend is Connected.
 
 use crate::PAGE_BYTES;
 use arrayvec::ArrayVec;
@@ -18,45 +18,45 @@ pub const CTRL_RING_ENTRIES: usize = 128;
 /// Bytes of an entry of a list of static grants (`struct xen_netif_gref`).
 pub const GREF_ENTRY_BYTES: usize = 8;
 
-/// Entries of a list of static grants: it is one page.
+/// Most entries of a list of static grants. The list is one page.
 pub const GREF_LIST_ENTRIES: usize = PAGE_BYTES / GREF_ENTRY_BYTES;
 
-/// Entries of a (sub-)table of hash values that one grant can carry.
+/// Most entries of a mapping table, or of a part of it, in one grant.
 pub const HASH_MAPPING_ENTRIES: usize = PAGE_BYTES / size_of::<u32>();
 
 const _: () = assert!(CTRL_SLOT_BYTES == size_of::<[u32; 4]>());
 const _: () = assert!(GREF_ENTRY_BYTES == size_of::<[u32; 2]>());
 const _: () = assert!(GREF_LIST_ENTRIES == 512);
 
-/// The number that names each message (`XEN_NETIF_CTRL_TYPE_*`).
+/// Numbers of the messages (`XEN_NETIF_CTRL_TYPE_*`).
 pub mod kind {
-    /// Never a message.
+    /// No valid message has this number.
     pub const INVALID: u16 = 0;
     /// Asks for the hash types that the backend can calculate.
     pub const GET_HASH_FLAGS: u16 = 1;
     /// Sets the hash types that the backend is to calculate.
     pub const SET_HASH_FLAGS: u16 = 2;
-    /// The key of the hash.
+    /// Sets the key of the hash.
     pub const SET_HASH_KEY: u16 = 3;
-    /// The largest table from hash to queue.
+    /// Asks for the size of the largest table from hash to queue.
     pub const GET_HASH_MAPPING_SIZE: u16 = 4;
-    /// The size of the table from hash to queue.
+    /// Sets the size of the table from hash to queue.
     pub const SET_HASH_MAPPING_SIZE: u16 = 5;
-    /// A part of the table from hash to queue.
+    /// Sets a part of the table from hash to queue.
     pub const SET_HASH_MAPPING: u16 = 6;
-    /// The algorithm of the hash.
+    /// Sets the algorithm of the hash.
     pub const SET_HASH_ALGORITHM: u16 = 7;
     /// Asks for the number of static grants that a queue can hold.
     pub const GET_GREF_MAPPING_SIZE: u16 = 8;
-    /// Map a list of grants and keep them mapped.
+    /// Maps a list of grants and keeps them mapped.
     pub const ADD_GREF_MAPPING: u16 = 9;
-    /// Unmap a list of static grants.
+    /// Unmaps a list of static grants.
     pub const DEL_GREF_MAPPING: u16 = 10;
 }
 
-/// The numbers of the hash algorithms (`XEN_NETIF_CTRL_HASH_ALGORITHM_*`).
+/// Numbers of the hash algorithms (`XEN_NETIF_CTRL_HASH_ALGORITHM_*`).
 pub mod algorithm {
-    /// No hashing: the backend steers as it likes.
+    /// No hashing: the backend chooses the queues.
     pub const NONE: u8 = 0;
     /// Toeplitz, with a key.
     pub const TOEPLITZ: u8 = 1;
@@ -91,18 +91,18 @@ bitflags! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Status {
-    /// Done.
+    /// The request was carried out.
     Success = 0,
-    /// The backend does not have this.
+    /// The backend does not support the request.
     NotSupported = 1,
     /// A value of the request is out of its bounds.
     InvalidParameter = 2,
-    /// More was given than the backend can hold.
+    /// The request exceeds the space of the backend.
     BufferOverflow = 3,
 }
 
 impl Status {
-    /// The status with this number.
+    /// Returns the status with this number, or `None` for an unknown number.
     pub const fn from_u32(number: u32) -> Option<Self> {
         Some(match number {
             0 => Self::Success,
@@ -113,21 +113,21 @@ impl Status {
         })
     }
 
-    /// The number of this status, as a response carries it.
+    /// Returns the number of the status for a response.
     pub const fn to_u32(self) -> u32 {
         self as u32
     }
 
-    /// The number of this status, as an entry of a list carries it.
+    /// Returns the number of the status for an entry of a list.
     pub const fn to_u16(self) -> u16 {
         self as u16
     }
 }
 
-/// A control request as it stands in its slot.
+/// Control request, in the fields of its slot.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CtrlRequest {
-    /// Chosen by the frontend, given back in the response.
+    /// Number that the frontend chose. The response repeats it.
     pub id: u16,
     /// One of [`kind`].
     pub kind: u16,
@@ -145,19 +145,19 @@ impl CtrlRequest {
         }
     }
 
-    /// The slot's words.
+    /// Returns the words of the slot.
     pub const fn to_words(self) -> [u32; 4] {
         let [first, second, third] = self.data;
         [self.id as u32 | (self.kind as u32) << 16, first, second, third]
     }
 
-    /// The response to this request, with `status` and `data`.
+    /// Returns the response to this request, with `status` and `data`.
     pub const fn answer(self, status: Status, data: u32) -> CtrlResponse {
         CtrlResponse { id: self.id, kind: self.kind, status: status.to_u32(), data }
     }
 
-    /// Returns the message of the request. Words of `data` that the message does not use are not
-    /// looked at, as in stock netback.
+    /// Returns the message of the request. Ignores words of `data` that the message does not use,
+    /// as stock netback does.
     pub const fn message(self) -> Result<Message, UnknownMessage> {
         let [first, second, third] = self.data;
         Ok(match self.kind {
@@ -184,25 +184,25 @@ impl CtrlRequest {
     }
 }
 
-/// A message type without a number in the header; answered
+/// Error for a message type that the header does not define. The answer is
 /// [`Status::NotSupported`].
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq, Hash)]
 #[error("control request of unknown type {found}, expected 1 to 10")]
 pub struct UnknownMessage {
-    /// The type found.
+    /// The type that was found.
     pub found: u16,
 }
 
-/// The answer to a control request.
+/// Response to a control request.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CtrlResponse {
     /// The request's id.
     pub id: u16,
     /// The request's type, one of [`kind`].
     pub kind: u16,
-    /// A [`Status`], unless the peer is broken.
+    /// Number of a [`Status`]. A faulty peer may write any other number.
     pub status: u32,
-    /// The value that was asked for; 0 if the message asks for none.
+    /// The requested value; 0 if the message requests none.
     pub data: u32,
 }
 
@@ -217,77 +217,76 @@ impl CtrlResponse {
         }
     }
 
-    /// The slot's words; the fourth, which a response does not reach, is zero
-    /// (XSA-216).
+    /// Returns the words of the slot. A response has three words; the fourth is zero, so that no
+    /// private data leaks (XSA-216).
     pub const fn to_words(self) -> [u32; 4] {
         [self.id as u32 | (self.kind as u32) << 16, self.status, self.data, 0]
     }
 
-    /// The status, where its number is a known one.
+    /// Returns the status, or `None` if its number is unknown.
     pub const fn status(self) -> Option<Status> {
         Status::from_u32(self.status)
     }
 }
 
-/// Message of a control request. All numbers are the peer's and unchecked.
+/// Message of a control request. All numbers come from the peer and are not validated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Message {
-    /// Answered with the [`HashTypes`] that can be calculated.
+    /// Asks for the supported [`HashTypes`].
     GetHashFlags,
-    /// Calculate these types; none disables hashing.
+    /// Sets the types to calculate. The empty set disables hashing.
     SetHashFlags {
-        /// Unknown bits are kept: they are to be refused.
+        /// The types. Unknown bits are kept, so that the backend can refuse them.
         types: HashTypes,
     },
-    /// Replace the key; missing bytes are zero.
+    /// Replaces the key. Missing bytes are zero.
     SetHashKey {
-        /// Grant of the page that starts with the key; may be read-only.
+        /// Grant of the page that begins with the key. It may be read-only.
         gref: u32,
-        /// Bytes of the key; 0 clears it.
+        /// Length of the key in bytes. 0 clears the key.
         bytes: u32,
     },
-    /// Answered with the largest table, in entries.
+    /// Asks for the size of the largest table, in entries.
     GetHashMappingSize,
-    /// Make a zero-filled table.
+    /// Makes a table filled with zeroes.
     SetHashMappingSize {
-        /// Entries; 0 steers by remainder.
+        /// Number of entries. With 0, the queue is the remainder of the hash.
         entries: u32,
     },
-    /// Fill a part of the table; check with [`mapping_range`] first.
+    /// Sets a part of the table. Validate it by [`mapping_range`] first.
     SetHashMapping {
-        /// Grant of the page that starts with the part; may be read-only.
+        /// Grant of the page that begins with the part. It may be read-only.
         gref: u32,
-        /// Entries of the part, a `u32` queue index each.
+        /// Number of entries of the part. Each is the index of a queue, a `u32`.
         entries: u32,
-        /// Entry of the table where the part begins.
+        /// Index of the part's first entry in the table.
         offset: u32,
     },
-    /// Choose the algorithm.
+    /// Sets the algorithm.
     SetHashAlgorithm {
         /// One of [`algorithm`].
         algorithm: u32,
     },
-    /// Answered with how many static grants the queue can hold.
+    /// Asks for the number of static grants that the queue can hold.
     GetGrefMappingSize {
         /// Queue index.
         queue: u32,
     },
-    /// Map a list of grants, all or nothing; check with
-    /// [`gref_list_entries`] first.
+    /// Maps a list of grants: all of them or none. Validate it by [`gref_list_entries`] first.
     AddGrefMapping {
         /// Queue index.
         queue: u32,
-        /// Grant of the page with the list, from its first byte on.
+        /// Grant of the page that begins with the list.
         list: u32,
         /// Entries of the list.
         entries: u32,
     },
-    /// Unmap a list of static grants, with a status for each; answered with
-    /// how many were unmapped.
+    /// Unmaps a list of static grants, and sets a status for each. The answer is the number of
+    /// unmapped grants.
     DelGrefMapping {
         /// Queue index.
         queue: u32,
-        /// Grant of the page with the list, writable.
+        /// Grant of the page that begins with the list. It must be writable.
         list: u32,
         /// Entries of the list.
         entries: u32,
@@ -295,7 +294,7 @@ pub enum Message {
 }
 
 impl Message {
-    /// The request that asks for this; words without a use are zero.
+    /// Returns the request with this message. Unused words are zero.
     pub const fn request(self, id: u16) -> CtrlRequest {
         let (kind, data) = match self {
             Self::GetHashFlags => (kind::GET_HASH_FLAGS, [0; 3]),
@@ -319,14 +318,14 @@ impl Message {
     }
 }
 
-/// An entry of a list of static grants (`struct xen_netif_gref`).
+/// Entry of a list of static grants (`struct xen_netif_gref`).
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct GrefEntry {
-    /// The grant; read by the backend.
+    /// Reference of the grant. The backend reads it.
     pub gref: u32,
-    /// Read by the backend; unknown bits are kept: they are to be refused.
+    /// Flags. The backend reads them. Unknown bits are kept, so that the backend can refuse them.
     pub flags: GrefFlags,
-    /// A [`Status`], written by the backend on DEL; not set by the frontend.
+    /// Number of a [`Status`]. The backend writes it on DEL. The frontend does not set it.
     pub status: u16,
 }
 
@@ -340,19 +339,20 @@ impl GrefEntry {
         }
     }
 
-    /// The entry's words.
+    /// Returns the words of the entry.
     pub const fn to_words(self) -> [u32; 2] {
         [self.gref, self.flags.bits() as u32 | (self.status as u32) << 16]
     }
 }
 
-/// The entries of the table that a [`Message::SetHashMapping`] replaces.
+/// Returns the entries of the table that a [`Message::SetHashMapping`] replaces. Call it before the
+/// part is copied. It adds in 64 bits: XSA-270 was an overflow of a sum of two 32-bit numbers of
+/// the guest.
 ///
-/// Calculated in 64 bits before anything is copied: XSA-270 was a sum of two
-/// 32-bit numbers from the guest. [`Status::InvalidParameter`] where the part
-/// is empty or does not lie inside a table of `table` entries, and
-/// [`Status::BufferOverflow`] where it is more than a page
-/// ([`HASH_MAPPING_ENTRIES`]).
+/// # Errors
+///
+/// Returns [`Status::InvalidParameter`] if the part is empty or not inside a table of `table`
+/// entries, and [`Status::BufferOverflow`] if it is larger than a page ([`HASH_MAPPING_ENTRIES`]).
 pub fn mapping_range(entries: u32, offset: u32, table: u32) -> Result<Range<usize>, Status> {
     let end = u64::from(offset) + u64::from(entries);
     if entries == 0 || end > u64::from(table) {
@@ -364,9 +364,12 @@ pub fn mapping_range(entries: u32, offset: u32, table: u32) -> Result<Range<usiz
     Ok(offset as usize..end as usize)
 }
 
-/// The length of the list of an ADD or DEL: 1 to [`GREF_LIST_ENTRIES`]
-/// entries for a queue below `queues`; otherwise
-/// [`Status::InvalidParameter`].
+/// Returns the length of the list of an ADD or DEL, in entries: 1 to [`GREF_LIST_ENTRIES`].
+///
+/// # Errors
+///
+/// Returns [`Status::InvalidParameter`] if the length is out of bounds, or if `queue` is not below
+/// `queues`.
 pub fn gref_list_entries(queue: u32, queues: u32, entries: u32) -> Result<usize, Status> {
     if queue < queues && (1..=GREF_LIST_ENTRIES as u32).contains(&entries) {
         Ok(entries as usize)
@@ -375,46 +378,50 @@ pub fn gref_list_entries(queue: u32, queues: u32, entries: u32) -> Result<usize,
     }
 }
 
-/// Fault of a list that is to be added, as far as the list alone shows.
+/// Fault of a list of grants to be added.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BadList {
-    /// No entry, or more than a page of them.
+    /// The list is empty, or longer than a page.
     #[error("a list of {found} entries, expected 1 to {GREF_LIST_ENTRIES}")]
     Length {
-        /// Entries of the list.
+        /// Number of entries of the list.
         found: usize,
     },
-    /// A flag that the protocol does not have.
+    /// An entry has a flag that the protocol does not define.
     #[error("entry {entry}: flags {found:#x}, expected 1 (readonly) or none")]
     Flags {
-        /// Its number in the list, from 0.
+        /// Number of the entry in the list, from 0.
         entry: usize,
         /// The flags.
         found: u16,
     },
-    /// A reference that belongs to the toolstack.
+    /// An entry has a reference that is reserved for the toolstack.
     #[error("entry {entry}: reference {gref}, expected {first_free} or more")]
     Reserved {
-        /// Its number in the list, from 0.
+        /// Number of the entry in the list, from 0.
         entry: usize,
         /// The reference.
         gref: u32,
-        /// The first that is not reserved.
+        /// The first reference that is not reserved.
         first_free: u32,
     },
-    /// A reference that the list names once more.
+    /// Two entries have the same reference.
     #[error("entry {entry}: reference {gref} is in the list twice, expected once")]
     Twice {
-        /// The number of one of them but the first, from 0.
+        /// Number of the second or a later entry with this reference, from 0.
         entry: usize,
         /// The reference.
         gref: u32,
     },
 }
 
-/// Judges a list that is to be added as far as the list alone tells: no flag
-/// without a name, no reference below `first_free` (those are reserved), none
-/// twice, and 1 to [`GREF_LIST_ENTRIES`] of them.
+/// Validates a list of grants to be added. The list must have 1 to [`GREF_LIST_ENTRIES`] entries,
+/// only defined flags, no reference below `first_free` (these are reserved), and no reference
+/// twice. The grants themselves are not checked.
+///
+/// # Errors
+///
+/// Returns the first [`BadList`] that was found.
 pub fn check_added(entries: &[GrefEntry], first_free: u32) -> Result<(), BadList> {
     let found = entries.len();
     if !(1..=GREF_LIST_ENTRIES).contains(&found) {

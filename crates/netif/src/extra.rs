@@ -1,20 +1,20 @@
-//! The extra: a slot that says something of the packet around it, and
-//! overlays either a transmit request or a receive response.
+//! Extras: slots with information about a packet. An extra takes the place of a transmit request or
+//! of a receive response.
 
 use crate::headers::Family;
 use crate::offload::TcpGso;
 use thiserror::Error;
 
-/// Bytes of an extra; the third word of a transmit slot is padding.
+/// Bytes of an extra. The third word of a transmit slot is padding.
 pub const EXTRA_BYTES: usize = 8;
 
-/// The number that names each kind of extra (`XEN_NETIF_EXTRA_TYPE_*`).
+/// Numbers of the kinds of extras (`XEN_NETIF_EXTRA_TYPE_*`).
 pub mod kind {
     /// Segmentation.
     pub const GSO: u8 = 1;
-    /// Add an address to the multicast filter.
+    /// Adds an address to the multicast filter.
     pub const MCAST_ADD: u8 = 2;
-    /// Take an address out of the multicast filter.
+    /// Removes an address from the multicast filter.
     pub const MCAST_DEL: u8 = 3;
     /// The packet's hash.
     pub const HASH: u8 = 4;
@@ -30,7 +30,7 @@ pub const GSO_TCPV4: u8 = 1;
 /// `XEN_NETIF_GSO_TYPE_TCPV6`.
 pub const GSO_TCPV6: u8 = 2;
 
-/// A hash that travels with a packet.
+/// Hash of a packet, sent with the packet.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Hash {
     /// The hashed fields, as the number of a bit of [`HashTypes`](crate::ctrl::HashTypes): 0 IPv4,
@@ -42,15 +42,15 @@ pub struct Hash {
     pub value: u32,
 }
 
-/// An extra.
+/// Extra of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Extra {
-    /// Segmentation, and the `features` word, for which the header names no
-    /// bits (0 when written by stock drivers).
+    /// Segmentation, and the `features` word. The header defines no bits of this word. Stock
+    /// drivers write 0.
     Gso(TcpGso, u16),
-    /// Let packets to this address through the multicast filter.
+    /// Passes packets to this address through the multicast filter.
     McastAdd([u8; 6]),
-    /// No longer let packets to this address through.
+    /// Stops passing packets to this address.
     McastDel([u8; 6]),
     /// The packet's hash.
     Hash(Hash),
@@ -61,20 +61,20 @@ pub enum Extra {
     },
 }
 
-/// An extra that no rule explains. Stock netback disables the vif for each;
-/// stock netfront drops the packet.
+/// Error for an invalid extra. Stock netback disables the vif for it. Stock netfront drops the
+/// packet.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ExtraError {
-    /// The type byte names no extra.
+    /// The type of the extra is unknown.
     #[error("extra of unknown type {found}, expected 1 to 5")]
     UnknownType {
         /// The type byte.
         found: u8,
     },
-    /// Segmentation into segments of no bytes.
+    /// The segment size is 0.
     #[error("segmentation extra with segment size 0, expected at least 1")]
     ZeroGsoSize,
-    /// Segmentation for a protocol without a number.
+    /// The segmentation type is unknown.
     #[error("segmentation extra of unknown type {found}, expected 1 (TCPv4) or 2 (TCPv6)")]
     UnknownGsoKind {
         /// The segmentation type byte.
@@ -82,16 +82,20 @@ pub enum ExtraError {
     },
 }
 
-/// Returns true if another extra follows this one, however odd this one is. Bits of the flags byte
-/// without a name are not looked at.
+/// Returns true if another extra follows, even if this extra is invalid. Ignores undefined bits of
+/// the flags byte.
 #[inline]
 pub const fn has_more(words: [u32; 2]) -> bool {
     (words[0] >> 8) as u8 & FLAG_MORE != 0
 }
 
 impl Extra {
-    /// Reads an extra, and whether another follows, from the first two words
-    /// of a slot's private copy.
+    /// Reads an extra from the first two words of a slot's private copy. The second value is true
+    /// if another extra follows.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ExtraError`] for an invalid extra.
     pub fn from_words(words: [u32; 2]) -> Result<(Self, bool), ExtraError> {
         let [a, b, c, d] = words[1].to_le_bytes();
         let [found, _, x, y] = words[0].to_le_bytes();
@@ -119,12 +123,17 @@ impl Extra {
         Ok((extra, has_more(words)))
     }
 
-    /// Reads an extra from a transmit slot; the third word is padding.
+    /// Reads an extra from a transmit slot, as [`Extra::from_words`] does. Ignores the third word,
+    /// which is padding.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ExtraError`] for an invalid extra.
     pub fn from_tx_words(words: [u32; 3]) -> Result<(Self, bool), ExtraError> {
         Self::from_words([words[0], words[1]])
     }
 
-    /// The words of a receive slot. `more` says that another extra follows.
+    /// Returns the words of a receive slot. `more` is true if another extra follows.
     pub const fn to_rx_words(self, more: bool) -> [u32; 2] {
         let flags = if more { FLAG_MORE } else { 0 };
         let (found, head, tail) = match self {
@@ -144,7 +153,7 @@ impl Extra {
         [u32::from_le_bytes([found, flags, head[0], head[1]]), tail]
     }
 
-    /// The words of a transmit slot, its padding zeroed (XSA-216).
+    /// Returns the words of a transmit slot. The padding is zero (XSA-216).
     pub const fn to_tx_words(self, more: bool) -> [u32; 3] {
         let [first, second] = self.to_rx_words(more);
         [first, second, 0]

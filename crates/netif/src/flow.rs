@@ -1,8 +1,8 @@
-//! Flows, and the queue that each keeps to.
+//! Flows, and the queue of each flow.
 //!
-//! Both ends of a vif choose a frame's queue by [`flow_hash`], so that the
-//! frames of one flow stay in order. It is no defence: whoever makes the frames
-//! can put them all on one queue, and loses nothing but its own speed.
+//! Both ends of a vif choose a frame's queue by [`flow_hash`], so that the frames of one flow stay
+//! in order. The hash has no secret. A sender can put all its frames on one queue, which lowers
+//! only its own throughput.
 
 use crate::headers::{Ipv4, Ipv6, Link, ethertype, ports, protocol};
 
@@ -32,11 +32,12 @@ pub(crate) fn names(frame: &[u8]) -> Option<Names<'_>> {
     }
 }
 
-/// A number that the frames of a flow share, in both directions: of the IP
-/// addresses, and of protocol and ports where it is TCP or UDP. A fragment
-/// counts by its addresses alone, since only the first has ports, and so does
-/// what ends within its headers or has more of them than any real packet. A
-/// frame that is not IP counts by its Ethernet addresses.
+/// Returns a hash that all frames of a flow share, in both directions.
+///
+/// The hash of a TCP or UDP frame covers the IP addresses, the protocol and the ports. The hash of
+/// any other IP frame covers the IP addresses only. So does the hash of a fragment, since only the
+/// first fragment has ports, and of a frame that ends within its headers or has too many of them.
+/// The hash of a frame that is not IP covers its Ethernet addresses.
 #[inline]
 pub fn flow_hash(frame: &[u8]) -> u32 {
     let hash = names(frame).map(|names| names.either_way());
@@ -44,7 +45,7 @@ pub fn flow_hash(frame: &[u8]) -> u32 {
     (mix(hash.or_else(|| stations(frame)).unwrap_or(0)) >> 32) as u32
 }
 
-/// The queue of a flow, of so many; 0 where there is none.
+/// Returns the queue of a flow, from 0 to `queues` - 1. Returns 0 if `queues` is 0.
 #[inline]
 pub fn queue_of(hash: u32, queues: usize) -> usize {
     // The product's upper half is below `queues`.

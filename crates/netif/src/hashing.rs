@@ -1,8 +1,7 @@
-//! Hash settings of a frontend, and the queues that they send frames to.
+//! Hash settings of a frontend, and the queues that result from them.
 //!
-//! The backend's side of control messages 1 to 7, without their pages: whoever
-//! serves the ring copies a page once and hands over the copy. A refused message
-//! changes nothing.
+//! This is the backend's part of control messages 1 to 7. The caller serves the ring, copies a page
+//! once, and passes the copy. A refused message changes nothing.
 
 use crate::ctrl::{HashTypes, Status, algorithm, mapping_range};
 use crate::extra::Hash;
@@ -10,7 +9,7 @@ use crate::toeplitz::{KEY_BYTES, Toeplitz};
 use arrayvec::ArrayVec;
 use core::ops::Range;
 
-/// Entries of the largest table from hash to queue, as in stock netback.
+/// Entries of the largest table from hash to queue. Stock netback has the same limit.
 pub const MAPPING_MAX: usize = 128;
 
 /// Hash settings of a vif whose queues are numbered from 0.
@@ -24,8 +23,8 @@ pub struct Hashing {
 }
 
 impl Hashing {
-    /// Nothing is set: no algorithm, an empty key, no table. A vif has at least
-    /// one queue.
+    /// Makes settings without an algorithm, a key and a table, for a vif with this number of
+    /// queues. 0 queues count as 1.
     #[must_use]
     pub fn new(queues: u16) -> Self {
         Self {
@@ -37,11 +36,11 @@ impl Hashing {
         }
     }
 
-    /// Chooses one of [`algorithm`].
+    /// Sets the algorithm, one of [`algorithm`].
     ///
     /// # Errors
     ///
-    /// [`Status::InvalidParameter`] for any other number.
+    /// Returns [`Status::InvalidParameter`] for any other number.
     pub fn set_algorithm(&mut self, number: u32) -> Result<(), Status> {
         self.toeplitz = match u8::try_from(number) {
             Ok(algorithm::NONE) => false,
@@ -51,21 +50,20 @@ impl Hashing {
         Ok(())
     }
 
-    /// The types that can be calculated.
+    /// Returns the supported types.
     ///
     /// # Errors
     ///
-    /// [`Status::NotSupported`] while no algorithm is chosen.
+    /// Returns [`Status::NotSupported`] if no algorithm is set.
     pub fn offered(&self) -> Result<HashTypes, Status> {
         if self.toeplitz { Ok(HashTypes::all()) } else { Err(Status::NotSupported) }
     }
 
-    /// Calculates these types from now on; with none of them nothing is hashed.
+    /// Sets the types to calculate. The empty set disables hashing.
     ///
     /// # Errors
     ///
-    /// [`Status::InvalidParameter`] for a type without a name, or while no
-    /// algorithm is chosen.
+    /// Returns [`Status::InvalidParameter`] for an unknown type, or if no algorithm is set.
     pub fn set_types(&mut self, types: HashTypes) -> Result<(), Status> {
         if !self.toeplitz || !HashTypes::all().contains(types) {
             return Err(Status::InvalidParameter);
@@ -78,7 +76,7 @@ impl Hashing {
     ///
     /// # Errors
     ///
-    /// [`Status::BufferOverflow`] beyond [`KEY_BYTES`].
+    /// Returns [`Status::BufferOverflow`] for a length above [`KEY_BYTES`].
     pub fn key_length(bytes: u32) -> Result<usize, Status> {
         match bytes as usize {
             len @ 0..=KEY_BYTES => Ok(len),
@@ -86,11 +84,11 @@ impl Hashing {
         }
     }
 
-    /// Replaces the key; missing bytes are zero.
+    /// Replaces the key. Missing bytes are zero.
     ///
     /// # Errors
     ///
-    /// As [`Hashing::key_length`].
+    /// Returns the errors of [`Hashing::key_length`].
     pub fn set_key(&mut self, key: &[u8]) -> Result<(), Status> {
         let mut whole = [0; KEY_BYTES];
         let part = whole.get_mut(..key.len()).ok_or(Status::BufferOverflow)?;
@@ -99,12 +97,12 @@ impl Hashing {
         Ok(())
     }
 
-    /// Makes a table of so many entries, all of them queue 0. With none the queue
-    /// is the remainder of the hash.
+    /// Makes a table with this number of entries, all for queue 0. With 0 entries, the queue is the
+    /// remainder of the hash.
     ///
     /// # Errors
     ///
-    /// [`Status::InvalidParameter`] beyond [`MAPPING_MAX`].
+    /// Returns [`Status::InvalidParameter`] for a number above [`MAPPING_MAX`].
     pub fn set_mapping_size(&mut self, entries: u32) -> Result<(), Status> {
         if entries as usize > MAPPING_MAX {
             return Err(Status::InvalidParameter);
@@ -113,23 +111,22 @@ impl Hashing {
         Ok(())
     }
 
-    /// The entries that a part of the table replaces: to be asked before it is
-    /// copied.
+    /// Returns the entries that a part of the table replaces. Call it before the part is copied.
     ///
     /// # Errors
     ///
-    /// As [`mapping_range`].
+    /// Returns the errors of [`mapping_range`].
     pub fn mapping_part(&self, entries: u32, offset: u32) -> Result<Range<usize>, Status> {
         // At most MAPPING_MAX.
         mapping_range(entries, offset, self.mapping.len() as u32)
     }
 
-    /// Replaces the entries from `offset` on, all or none.
+    /// Replaces the entries from `offset` on: all of them or none.
     ///
     /// # Errors
     ///
-    /// [`Status::InvalidParameter`] for a queue that there is not, or beyond the
-    /// table.
+    /// Returns [`Status::InvalidParameter`] if a queue does not exist, or if the entries are not
+    /// inside the table.
     pub fn set_mapping(&mut self, offset: usize, queues: &[u32]) -> Result<(), Status> {
         let end = offset.checked_add(queues.len()).ok_or(Status::InvalidParameter)?;
         let part = self.mapping.get_mut(offset..end).ok_or(Status::InvalidParameter)?;
@@ -143,32 +140,32 @@ impl Hashing {
         Ok(())
     }
 
-    /// The algorithm, one of [`algorithm`].
+    /// Returns the algorithm, one of [`algorithm`].
     #[must_use]
     pub fn algorithm(&self) -> u8 {
         if self.toeplitz { algorithm::TOEPLITZ } else { algorithm::NONE }
     }
 
-    /// The types that are calculated while there is an algorithm.
+    /// Returns the types that are calculated if an algorithm is set.
     #[must_use]
     pub fn types(&self) -> HashTypes {
         self.types
     }
 
-    /// The key.
+    /// Returns the key.
     #[must_use]
     pub fn key(&self) -> &[u8; KEY_BYTES] {
         &self.key
     }
 
-    /// The table from hash to queue.
+    /// Returns the table from hash to queue.
     #[must_use]
     pub fn mapping(&self) -> &[u16] {
         &self.mapping
     }
 
-    /// Returns the steering of frames by these settings. Returns none if the frontend leaves it to
-    /// the backend.
+    /// Returns the steering of frames by these settings. Returns `None` if the frontend leaves the
+    /// choice of queues to the backend.
     #[must_use]
     pub fn steering(&self) -> Option<Steering> {
         if !self.toeplitz || self.types.is_empty() {
@@ -193,15 +190,16 @@ pub struct Steering {
 }
 
 impl Steering {
-    /// The frame's hash, by the most specific type that is set and fits it.
+    /// Returns the frame's hash, by the most specific enabled type that fits the frame. Returns
+    /// `None` if no type fits.
     #[inline]
     #[must_use]
     pub fn hash(&self, frame: &[u8]) -> Option<Hash> {
         self.toeplitz.hash_frame(frame, self.types)
     }
 
-    /// The queue of a frame with this hash. A frame without one counts as hash 0,
-    /// as in stock netback.
+    /// Returns the queue of a frame with this hash. A frame without a hash counts as hash 0, as in
+    /// stock netback.
     #[inline]
     #[must_use]
     pub fn queue(&self, hash: Option<Hash>) -> u16 {

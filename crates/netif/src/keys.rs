@@ -1,12 +1,12 @@
-//! The names of a vif's xenstore nodes, below its frontend or backend
-//! directory.
+//! Names of a vif's xenstore nodes, below its frontend directory or its backend directory. Each
+//! comment begins with the writer of the node.
 
 use arrayvec::ArrayString;
 use core::fmt::Write;
 
 /// Both ends: the [`XenbusState`](crate::state::XenbusState), in decimal.
 pub const STATE: &str = "state";
-/// Backend directory, by the toolstack: "1" while the device is to exist.
+/// Backend directory, by the toolstack: "1" as long as the device should exist.
 pub const ONLINE: &str = "online";
 /// Frontend directory, by the toolstack: path of the backend directory.
 pub const BACKEND: &str = "backend";
@@ -21,7 +21,7 @@ pub const HANDLE: &str = "handle";
 
 /// By the toolstack: Ethernet address, `aa:bb:cc:dd:ee:ff`.
 pub const MAC: &str = "mac";
-/// By the toolstack: largest IP packet in bytes; 1500 where missing.
+/// By the toolstack: largest IP packet in bytes. Default: 1500.
 pub const MTU: &str = "mtu";
 /// By the toolstack: the bridge to join.
 pub const BRIDGE: &str = "bridge";
@@ -29,82 +29,80 @@ pub const BRIDGE: &str = "bridge";
 pub const SCRIPT: &str = "script";
 /// By the toolstack: guest transmit credit, "bytes,microseconds".
 pub const RATE: &str = "rate";
-/// By the operator: "full" where no checksum may be left blank on either side of the vif,
-/// "offload" otherwise. Ours.
+/// By the operator: "full" if every checksum must be complete on both sides of the vif, "offload"
+/// otherwise. Only Grantway knows this node.
 pub const CHECKSUM: &str = "checksum";
 /// By the toolstack: name for the network device.
 pub const VIFNAME: &str = "vifname";
-/// By the toolstack: "0" where the frontend is not to trust the backend.
+/// By the toolstack: "0" if the frontend must not trust the backend.
 pub const TRUSTED: &str = "trusted";
 /// By the hotplug script: "connected" once the device is in its bridge.
 pub const HOTPLUG_STATUS: &str = "hotplug-status";
-/// By the backend, for the scripts: why hotplug failed.
+/// By the backend, for the scripts: reason why hotplug failed.
 pub const HOTPLUG_ERROR: &str = "hotplug-error";
 
-/// Packets in several pieces.
+/// Both ends: packets may have several pieces.
 pub const FEATURE_SG: &str = "feature-sg";
-/// Large TCP over IPv4.
+/// Both ends: large segments of TCP over IPv4.
 pub const FEATURE_GSO_TCPV4: &str = "feature-gso-tcpv4";
-/// Large TCP over IPv6.
+/// Both ends: large segments of TCP over IPv6.
 pub const FEATURE_GSO_TCPV6: &str = "feature-gso-tcpv6";
-/// Backend: copies into posted pages.
+/// Backend: it copies received packets into posted pages.
 pub const FEATURE_RX_COPY: &str = "feature-rx-copy";
-/// Backend: exchanges pages; obsolete, always "0".
+/// Backend: it exchanges pages. Obsolete: always "0".
 pub const FEATURE_RX_FLIP: &str = "feature-rx-flip";
-/// "1": IPv6 checksums may be left blank; off where missing.
+/// Both ends: "1" if IPv6 checksums may be left blank. Default: they may not.
 pub const FEATURE_IPV6_CSUM_OFFLOAD: &str = "feature-ipv6-csum-offload";
-/// "1": IPv4 checksums may not be left blank; they may where it is missing.
+/// Both ends: "1" if IPv4 checksums may not be left blank. Default: they may.
 pub const FEATURE_NO_CSUM_OFFLOAD: &str = "feature-no-csum-offload";
-/// Backend: filters multicast for the frontend.
+/// Backend: it filters multicast packets for the frontend.
 pub const FEATURE_MULTICAST_CONTROL: &str = "feature-multicast-control";
-/// Backend: the filter may be switched while Connected.
+/// Backend: the multicast filter may be switched on and off in state Connected.
 pub const FEATURE_DYNAMIC_MULTICAST_CONTROL: &str = "feature-dynamic-multicast-control";
-/// Backend: one event channel for each direction.
+/// Backend: it supports one event channel per direction.
 pub const FEATURE_SPLIT_EVENT_CHANNELS: &str = "feature-split-event-channels";
-/// Backend: leaves the bytes free in front of received data that [`XDP_HEADROOM`] asks for.
+/// Backend: it leaves the bytes free in front of received data that [`XDP_HEADROOM`] requests.
 pub const FEATURE_XDP_HEADROOM: &str = "feature-xdp-headroom";
-/// Backend: has a control ring.
+/// Backend: it supports a control ring.
 pub const FEATURE_CTRL_RING: &str = "feature-ctrl-ring";
-/// Both ends: grants stay mapped and are used again. Ours, from seed 000; no
-/// stock driver knows it.
+/// Both ends: grants stay mapped, and are used again. No stock network driver knows this node.
 pub const FEATURE_PERSISTENT: &str = "feature-persistent";
-/// Backend (ours): 0 where it stages no pages, although it has a control ring. One
-/// that does not say is asked over the ring.
+/// Backend: "0" if it stages no pages although it has a control ring. Only Grantway writes this
+/// node. If it is missing, the frontend asks over the ring.
 pub const FEATURE_STAGING: &str = "feature-staging";
-/// Frontend: tells the backend when it posts pages.
+/// Frontend: it notifies the backend when it posts pages.
 pub const FEATURE_RX_NOTIFY: &str = "feature-rx-notify";
-/// Backend: most queues it serves.
+/// Backend: largest number of queues that it supports.
 pub const MULTI_QUEUE_MAX_QUEUES: &str = "multi-queue-max-queues";
-/// Backend: "1" link up, "0" link down; up where missing.
+/// Backend: "1" if the link is up, "0" if it is down. Default: up.
 pub const CARRIER: &str = "carrier";
 
-/// Frontend: queues used; 1 where missing.
+/// Frontend: number of queues that it uses. Default: 1.
 pub const MULTI_QUEUE_NUM_QUEUES: &str = "multi-queue-num-queues";
 /// Frontend, per queue: grant of the transmit ring.
 pub const TX_RING_REF: &str = "tx-ring-ref";
 /// Frontend, per queue: grant of the receive ring.
 pub const RX_RING_REF: &str = "rx-ring-ref";
-/// Frontend, per queue: event channel of both directions.
+/// Frontend, per queue: event channel for both directions.
 pub const EVENT_CHANNEL: &str = "event-channel";
-/// Frontend, per queue: event channel of transmission.
+/// Frontend, per queue: event channel for transmission.
 pub const EVENT_CHANNEL_TX: &str = "event-channel-tx";
-/// Frontend, per queue: event channel of reception.
+/// Frontend, per queue: event channel for reception.
 pub const EVENT_CHANNEL_RX: &str = "event-channel-rx";
 /// Frontend: grant of the control ring.
 pub const CTRL_RING_REF: &str = "ctrl-ring-ref";
 /// Frontend: event channel of the control ring.
 pub const EVENT_CHANNEL_CTRL: &str = "event-channel-ctrl";
-/// Frontend: takes copied receive data; always "1".
+/// Frontend: it accepts copied receive data. Always "1".
 pub const REQUEST_RX_COPY: &str = "request-rx-copy";
-/// Frontend: apply the multicast filter.
+/// Frontend: it requests the multicast filter.
 pub const REQUEST_MULTICAST_CONTROL: &str = "request-multicast-control";
 
-/// Frontend: bytes to leave free in front of received data, for an XDP program; none if missing.
-/// It changes while the frontend is
-/// [`Reconfiguring`](crate::state::XenbusState::Reconfiguring).
+/// Frontend: number of bytes to leave free in front of received data, for an XDP program. Default:
+/// 0. It changes in state [`Reconfiguring`](crate::state::XenbusState::Reconfiguring).
 pub const XDP_HEADROOM: &str = "xdp-headroom";
 
-/// A node that each queue has of its own.
+/// Node of a single queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum QueueKey {
     /// [`TX_RING_REF`].
@@ -120,7 +118,7 @@ pub enum QueueKey {
 }
 
 impl QueueKey {
-    /// Every one of them.
+    /// All nodes of a queue.
     pub const ALL: [Self; 5] = [
         Self::TxRingRef,
         Self::RxRingRef,
@@ -129,7 +127,7 @@ impl QueueKey {
         Self::EventChannelRx,
     ];
 
-    /// The node's name.
+    /// Returns the name of the node.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::TxRingRef => TX_RING_REF,
@@ -141,17 +139,17 @@ impl QueueKey {
     }
 }
 
-/// Beginning of the name of each queue's directory.
+/// Prefix of the name of a queue's directory.
 pub const QUEUE_PREFIX: &str = "queue-";
 
-/// Longest result of [`queue_key`], in bytes.
+/// Length of the longest result of [`queue_key`], in bytes.
 pub const QUEUE_KEY_BYTES: usize = QUEUE_PREFIX.len() + "4294967295".len();
 
-/// Longest result of [`queue_path`], in bytes.
+/// Length of the longest result of [`queue_path`], in bytes.
 pub const QUEUE_PATH_BYTES: usize = QUEUE_KEY_BYTES + 1 + EVENT_CHANNEL_TX.len();
 
-/// The directory of queue `queue`, such as `queue-3`. Only a frontend with two
-/// or more queues has it.
+/// Returns the name of a queue's directory, such as `queue-3`. Only a frontend with two or more
+/// queues has these directories.
 pub fn queue_key(queue: u32) -> ArrayString<QUEUE_KEY_BYTES> {
     let mut key = ArrayString::new();
     // The array holds the longest number, so this cannot fail.
@@ -159,8 +157,9 @@ pub fn queue_key(queue: u32) -> ArrayString<QUEUE_KEY_BYTES> {
     key
 }
 
-/// The path of a queue's node below the frontend directory: flat for the one
-/// queue of a vif, `queue-3/tx-ring-ref` where `queues` is two or more.
+/// Returns the path of a queue's node below the frontend directory. With one queue it is the name
+/// of the node, as `tx-ring-ref`. With `queues` of two or more it has a directory, as
+/// `queue-3/tx-ring-ref`.
 pub fn queue_path(queue: u32, queues: u32, key: QueueKey) -> ArrayString<QUEUE_PATH_BYTES> {
     let mut path = ArrayString::new();
     let _ = if queues > 1 {

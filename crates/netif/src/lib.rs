@@ -1,26 +1,64 @@
-//! The Xen netif wire, without any I/O.
+//! The wire protocol of Xen's virtual network interface (netif), without I/O.
 //!
-//! Everything here is a pure function or a pure state machine over owned
-//! values. A caller copies a slot out of the shared ring once, as
-//! little-endian 32-bit words, and hands over that copy: what a peer can still
-//! change is never looked at, so a double fetch (XSA-155) cannot be written
-//! against these types.
+//! # When to use it
 //!
-//! Who lives here:
+//! - To write a netif frontend or backend, a fuzzer, or a tool that decodes rings.
+//! - To read Ethernet, IP, TCP and UDP headers of untrusted frames ([`headers`]).
 //!
-//! - [`tx`], [`rx`], [`extra`] and [`ctrl`]: one slot to one value, and back;
-//! - [`slots`]: chains of slots to packets, and back;
-//! - [`headers`]: the headers of a frame, down to TCP and UDP;
-//! - [`flow`]: which queue a frame goes by; [`toeplitz`] and [`hashing`]: what a
-//!   frontend may ask for instead;
-//! - [`keys`]: the names of the xenstore nodes;
-//! - [`state`] and [`xenbus`]: the handshake of the two ends.
+//! # Example
 //!
-//! The source of each layout is Xen's public header `xen/io/netif.h`; the
-//! integration test `header` compiles a C program against it and compares.
-//! Transmit (TX) and receive (RX) are named as the guest sees them.
+//! A frontend writes a packet as slots. A backend reads it from its private copies.
 //!
-//! No function of this crate panics on any input.
+//! ```
+//! use arrayvec::ArrayVec;
+//! use grantway_netif::slots::{Outcome, TxFragment, parse_tx, write_tx};
+//! use grantway_netif::tx::status;
+//! use grantway_netif::Offload;
+//!
+//! // A frame of 1514 bytes in two granted pages.
+//! let parts = [
+//!     TxFragment { gref: 8, offset: 4000, size: 96, id: 0 },
+//!     TxFragment { gref: 9, offset: 0, size: 1418, id: 1 },
+//! ];
+//! let mut slots = ArrayVec::new();
+//! write_tx(&parts, 1514, Offload::default(), None, None, &mut slots)?;
+//!
+//! // The backend has copied these slots out of the ring.
+//! let parsed = parse_tx(&slots)?.expect("a packet");
+//! let Outcome::Packet(packet) = &parsed.outcome else { panic!("refused") };
+//! assert_eq!((packet.len, packet.slots()), (1514, 2));
+//! assert!(packet.fragments().eq(parts));
+//! assert_eq!(parsed.responses(status::OKAY).count(), 2);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Modules
+//!
+//! | Module | Content |
+//! |---|---|
+//! | [`tx`], [`rx`], [`ctrl`], [`extra`] | single slots, to and from values |
+//! | [`slots`] | chains of slots, to and from packets |
+//! | [`headers`] | the headers of a frame, up to TCP and UDP |
+//! | [`offload`] | state of a checksum, and segmentation |
+//! | [`flow`] | the queue of a frame, by its flow |
+//! | [`hashing`], [`toeplitz`] | the queue of a frame, by the hash that a frontend configures |
+//! | [`keys`] | names of the xenstore nodes |
+//! | [`state`], [`xenbus`] | the handshake of both ends, as state machines |
+//!
+//! # Guarantees and limits
+//!
+//! - No function panics on any input.
+//! - It never reads shared memory. A caller copies a slot out of the ring once, as little-endian
+//!   32-bit words, and passes the copy. So a double fetch (XSA-155) is impossible with these types.
+//! - Each layout is that of Xen's public header `xen/io/netif.h`. The test `header` compiles a C
+//!   program with this header, and compares.
+//! - `no_std`. It allocates no memory. It supports little-endian machines only, as Xen does.
+//! - Transmit (TX) and receive (RX) are named from the side of the guest.
+//!
+//! # What it is not
+//!
+//! - It is not a driver. It has no ring (`grantway-ring`), no grants (`grantway-hypervisor`), and
+//!   never waits. `grantway-frontend` and `grantway-backend` are the drivers.
 #![no_std]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -50,18 +88,18 @@ pub use offload::{Checksum, Gso, GsoKind, NotTcp, Offload, TcpGso};
 pub use policy::{Policy, PolicyFeatures};
 pub use state::XenbusState;
 
-/// Bytes of a page on the wire, whatever the machine's own page size is.
+/// Bytes of a page on the wire. The page size of the machine does not matter.
 pub const PAGE_BYTES: usize = 4096;
 
-/// Bytes of a ring page that come before its first slot (`ring.h`).
+/// Bytes of a ring page before its first slot (`ring.h`).
 pub const RING_HEADER_BYTES: usize = 64;
 
-/// Bytes of an Ethernet header; a shorter packet is none.
+/// Bytes of an Ethernet header. A shorter packet is invalid.
 pub const ETH_HEADER_BYTES: u16 = 14;
 
-/// Slots of `slot_bytes` in one ring page: the largest power of two that fits
-/// behind the header (`__CONST_RING_SIZE` of `ring.h`). 0 for a slot that is
-/// empty or does not fit.
+/// Returns the number of slots of `slot_bytes` bytes in one ring page: the largest power of two
+/// that fits behind the header (`__CONST_RING_SIZE` of `ring.h`). Returns 0 if `slot_bytes` is 0 or
+/// larger than the space.
 pub const fn ring_entries(slot_bytes: usize) -> usize {
     if slot_bytes == 0 {
         return 0;

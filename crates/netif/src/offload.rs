@@ -1,54 +1,52 @@
-//! Offloads travel beside a frame's bytes: the state of its checksum, and its segmentation.
+//! Offloads of a frame: the state of its checksum, and its segmentation. They are passed beside its
+//! bytes.
 
 use crate::headers::Family;
 use thiserror::Error;
 
 /// State of a frame's transport checksum.
 ///
-/// The three states are never folded into two: a frame from another guest may
-/// be trustworthy and yet carry no checksum at all.
+/// There are three states, not two: a frame of another guest may have valid data and no checksum.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Checksum {
-    /// Nobody vouches for the checksum; it is in the frame and must be checked.
+    /// The frame has a checksum that nobody has verified. The receiver must verify it.
     #[default]
     Unknown,
-    /// The data is good, and the checksum field holds only the pseudo-header
-    /// sum: whoever puts the frame on a wire fills it in (`csum_blank` and
-    /// `data_validated`).
+    /// The data is valid, and the checksum field holds the sum of the pseudo-header only. A sender
+    /// to a physical link must complete it (`csum_blank` and `data_validated`).
     Partial,
-    /// The data is good and the checksum in the frame is whole
-    /// (`data_validated` alone).
+    /// The data is valid, and the checksum in the frame is complete (`data_validated` alone).
     Complete,
 }
 
-/// The protocol that a large frame is to be segmented for.
+/// Protocol by which a large frame is to be segmented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GsoKind {
     /// TCP over IPv4.
     Tcpv4,
     /// TCP over IPv6.
     Tcpv6,
-    /// UDP over either version of IP: several datagrams of one flow. A TAP has it (USO), and netif
+    /// UDP over either version of IP: several datagrams of one flow. A TAP supports it (USO). netif
     /// has no number for it, so [`TcpGso`] cannot hold it.
     Udp,
 }
 
-/// Segmentation left to whoever cannot take the frame whole.
+/// Segmentation of a large frame, for a receiver that does not accept the frame as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Gso {
-    /// The protocol to segment for.
+    /// Protocol of the segments.
     pub kind: GsoKind,
-    /// Largest payload of a segment in bytes, headers not counted; never 0.
+    /// Largest payload of a segment in bytes, without headers. It is never 0.
     pub size: u16,
 }
 
-/// Segmentation that an [`Extra`](crate::Extra) can express (`XEN_NETIF_GSO_TYPE_*`): that of TCP.
-/// No slot is read or written with any other.
+/// Segmentation that an [`Extra`](crate::Extra) can express (`XEN_NETIF_GSO_TYPE_*`): that of TCP
+/// only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TcpGso {
     /// The version of IP.
     pub family: Family,
-    /// Largest payload of a segment in bytes, headers not counted; never 0.
+    /// Largest payload of a segment in bytes, without headers. It is never 0.
     pub size: u16,
 }
 
@@ -82,11 +80,11 @@ impl From<TcpGso> for Gso {
     }
 }
 
-/// Offloads of a frame, which travel beside its bytes.
+/// Offloads of a frame.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Offload {
-    /// State of the transport checksum. `Partial` wherever `gso` is set.
+    /// State of the transport checksum. It is `Partial` if `gso` is set.
     pub checksum: Checksum,
-    /// Segmentation, where the frame is larger than the path's MTU.
+    /// Segmentation, if the frame is larger than the path's MTU.
     pub gso: Option<Gso>,
 }

@@ -1,39 +1,40 @@
-//! The buffer policy of a vif, and the agreement of both ends on it.
+//! Buffer policies of a vif, and the agreement of both ends on one of them.
 
 use core::fmt;
 
-/// The ways in which buffers may cross: what a frontend wishes, the most that a backend offers,
-/// and what they agree on.
+/// Way in which the backend accesses the frontend's buffers. A frontend requests a policy, a
+/// backend has a limit, and both agree on one.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Policy {
-    /// A grant copy for every slot, as any backend does.
+    /// A grant copy per slot. Every backend supports it.
     #[default]
     Copy,
-    /// Guest transmit to a port: the first bytes by grant copy, the pages of the rest mapped
-    /// while the packet is on its way. All else as [`Policy::Copy`]. No frontend asks for it: a
-    /// backend does it for all guests, or for none.
+    /// For packets from the guest to a port: the first bytes are copied, and the pages of the rest
+    /// are mapped until the packet has left. All other packets are handled as with
+    /// [`Policy::Copy`]. A frontend cannot request it: a backend does it for all guests or for
+    /// none.
     Map,
-    /// Pages stay mapped once they were seen, since the frontend says that it uses them again
+    /// Pages stay mapped after their first use, since the frontend uses them again
     /// (`feature-persistent`).
     Persistent,
-    /// Pages are mapped that the frontend lists over the control ring (messages 8 to 10).
+    /// The backend maps the pages that the frontend lists over the control ring (messages 8 to 10).
     Staging,
 }
 
-/// Policies beyond grant copy that one end shows.
+/// Policies beyond grant copy that one end offers.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct PolicyFeatures {
-    /// Pages may stay mapped once they were seen.
+    /// True if pages may stay mapped after their first use.
     pub persistent: bool,
-    /// Pages may be listed.
+    /// True if pages may be listed over the control ring.
     pub staging: bool,
 }
 
 impl Policy {
-    /// All, in order.
+    /// All policies, in order.
     pub const ALL: [Self; 4] = [Self::Copy, Self::Map, Self::Persistent, Self::Staging];
 
-    /// Its name in options, tables and figures.
+    /// Returns the name of the policy in options, tables and JSON.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -44,14 +45,14 @@ impl Policy {
         }
     }
 
-    /// Returns the policies that a backend shows if `self` is its bound.
+    /// Returns the policies that a backend offers if `self` is its limit.
     #[must_use]
     pub fn offered(self) -> PolicyFeatures {
         PolicyFeatures { persistent: self >= Self::Persistent, staging: self >= Self::Staging }
     }
 
-    /// Returns the policy that a frontend with this wish gets of a backend that offers `offered`:
-    /// the best that both have. Both ends use it, and so agree.
+    /// Returns the policy for a frontend that requests `self`, with a backend that offers
+    /// `offered`: the best policy that both support. Both ends call this, and so agree.
     #[must_use]
     pub fn agreed(self, offered: PolicyFeatures) -> Self {
         match self {
@@ -62,7 +63,7 @@ impl Policy {
     }
 
     /// Returns the policy of a backend for a frontend that chose `self`, if `most` is the backend's
-    /// bound: the chosen one, or grant copy if that is beyond the bound.
+    /// limit: the chosen policy, or grant copy if the choice is beyond the limit.
     #[must_use]
     pub fn within(self, most: Self) -> Self {
         match most {
@@ -72,9 +73,9 @@ impl Policy {
         }
     }
 
-    /// Returns the policy that a frontend chose, by its nodes: persistent pages, or else, by a
-    /// control ring, staged ones. A frontend that has the ring for other messages stages nothing,
-    /// and nothing is mapped.
+    /// Returns the policy that a frontend chose, by its xenstore nodes: persistent pages or, with a
+    /// control ring, staged pages. A frontend that uses the ring for other messages only stages no
+    /// pages, and so nothing is mapped.
     #[must_use]
     pub fn chosen(persistent: bool, control_ring: bool) -> Self {
         match (persistent, control_ring) {

@@ -2,8 +2,8 @@
 
 use bitflags::bitflags;
 
-/// Bytes of a receive slot; request and response both fill it.
-/// Seed 004 prints 16; the compiled header says 8.
+/// Bytes of a receive slot. Requests and responses have this size. The value is that of the
+/// compiled `netif.h`; a printed layout of 16 bytes exists and is wrong.
 pub const RX_SLOT_BYTES: usize = 8;
 
 /// Slots of the one-page receive ring.
@@ -17,55 +17,53 @@ bitflags! {
     /// Bits 0 and 1 are swapped against [`TxFlags`](crate::tx::TxFlags).
     #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
     pub struct RxFlags: u16 {
-        /// The data is known to be good.
+        /// The data is valid.
         const DATA_VALIDATED = 1;
-        /// The checksum field holds only the pseudo-header sum.
+        /// The checksum field holds the sum of the pseudo-header only.
         const CSUM_BLANK = 2;
         /// Another response of the same packet follows.
         const MORE_DATA = 4;
         /// An extra follows in the next slot.
         const EXTRA_INFO = 8;
-        /// The slot carries a segment size in place of data. Deprecated:
-        /// neither written nor understood here.
+        /// The slot has a segment size in place of data. Deprecated: it is never written, and a
+        /// frame with it is refused.
         const GSO_PREFIX = 16;
     }
 }
 
-/// A receive request: an empty page offered to the backend.
+/// Receive request: an empty page for the backend.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RxRequest {
-    /// Chosen by the frontend, given back in the response.
+    /// Number that the frontend chose. The response repeats it.
     pub id: u16,
     /// Grant of the page.
     pub gref: u32,
 }
 
 impl RxRequest {
-    /// Reads a request from the private copy of a slot; the two bytes of
-    /// padding are not looked at.
+    /// Reads a request from the private copy of a slot. Ignores the two bytes of padding.
     #[inline]
     pub const fn from_words(words: [u32; 2]) -> Self {
         Self { id: words[0] as u16, gref: words[1] }
     }
 
-    /// The slot's words, padding zeroed.
+    /// Returns the words of the slot. The padding is zero.
     #[inline]
     pub const fn to_words(self) -> [u32; 2] {
         [self.id as u32, self.gref]
     }
 }
 
-/// A receive response: one piece of a packet, or an error.
-///
-/// It sits at the ring index of the request that it consumes.
+/// Receive response: one piece of a packet, or an error. It has the ring index of the request that
+/// it consumes.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RxResponse {
     /// The request's id.
     pub id: u16,
-    /// First byte inside the page; need not be 0 (QEMU writes at 2).
+    /// Offset of the first byte in the page. It may be greater than 0 (QEMU writes at 2).
     pub offset: u16,
-    /// Flags of the packet, one of which says that slots follow. Bits without a name are kept as
-    /// found and mean nothing.
+    /// Flags of the packet. [`RxFlags::MORE_DATA`] and [`RxFlags::EXTRA_INFO`] announce further
+    /// slots. Undefined bits are kept, and have no meaning.
     pub flags: RxFlags,
     /// Bytes of this piece, 0 to 4096, or one of the negative values of
     /// [`status`](crate::tx::status).
@@ -84,7 +82,7 @@ impl RxResponse {
         }
     }
 
-    /// The slot's words.
+    /// Returns the words of the slot.
     #[inline]
     pub const fn to_words(self) -> [u32; 2] {
         [

@@ -1,43 +1,43 @@
-//! The state that each end of a device shows in its `state` node.
+//! State of each end of a device, in its `state` node.
 
 use core::fmt;
 use thiserror::Error;
 
-/// A state of `xenbus.h`.
+/// State of one end, as in `xenbus.h`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum XenbusState {
-    /// Nothing is known; stock drivers read a missing node as this.
+    /// The state is unknown. Stock drivers use it for a missing node.
     #[default]
     Unknown = 0,
-    /// Being set up; a frontend here asks for a (new) connection.
+    /// The end is set up. A frontend in this state requests a new connection.
     Initialising = 1,
-    /// Backend: its features are in the store, and it waits for the frontend.
+    /// Backend: its features are in the store. It waits for the frontend.
     InitWait = 2,
-    /// Frontend, in other protocols: published, waits for the backend.
+    /// Frontend of other protocols: its keys are in the store. It waits for the backend.
     Initialised = 3,
-    /// In use.
+    /// The device is in use.
     Connected = 4,
-    /// Being closed.
+    /// The end closes.
     Closing = 5,
-    /// Closed; nothing of the peer's is held.
+    /// The end is closed, and holds no resource of the peer.
     Closed = 6,
-    /// Frontend: connected, and changes its `xdp-headroom`.
+    /// Frontend: it is connected, and changes its `xdp-headroom`.
     Reconfiguring = 7,
-    /// Backend: connected, and ready for the new headroom.
+    /// Backend: it is connected, and ready for the new headroom.
     Reconfigured = 8,
 }
 
-/// A `state` node that holds none of the numbers 0 to 8.
+/// Error for a `state` node whose content is not a number from 0 to 8.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq, Hash)]
-#[error("xenbus state of {length} bytes is no number from 0 to 8")]
+#[error("xenbus state: found {length} bytes that are no state, expected a number from 0 to 8")]
 pub struct StateError {
     /// Bytes found in the node.
     pub length: usize,
 }
 
 impl XenbusState {
-    /// Every state, in the order of its number.
+    /// All states, in the order of their numbers.
     pub const ALL: [Self; 9] = [
         Self::Unknown,
         Self::Initialising,
@@ -55,8 +55,8 @@ impl XenbusState {
         matches!(self, Self::Connected | Self::Reconfiguring)
     }
 
-    /// Reads what a `state` node holds: decimal, with white space or a closing
-    /// NUL around it as some writers leave it.
+    /// Reads the content of a `state` node: a decimal number. White space around it and a NUL at
+    /// its end are ignored, since some writers leave them.
     pub fn from_store(text: &[u8]) -> Result<Self, StateError> {
         let error = StateError { length: text.len() };
         let text = text.strip_suffix(b"\0").unwrap_or(text).trim_ascii();
@@ -92,7 +92,7 @@ impl XenbusState {
         }
     }
 
-    /// The state's name, for people.
+    /// Returns the name of the state for display.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Unknown => "Unknown",

@@ -1,8 +1,7 @@
-//! The Toeplitz hash of receive-side scaling, as `netif.h` and Microsoft's RSS
-//! define it.
+//! Toeplitz hash of receive-side scaling, by `netif.h` and Microsoft's RSS.
 //!
-//! A bit of the input that is set adds (by exclusive or) the 32 bits of the key
-//! that begin at the same bit.
+//! The hash is the exclusive or of 32-bit windows of the key. Each set bit of the input adds the
+//! window that begins at the same bit of the key.
 
 use crate::ctrl::{HashTypes, algorithm};
 use crate::extra::Hash;
@@ -12,22 +11,22 @@ use crate::headers::protocol::TCP;
 /// Bytes of the longest input: two IPv6 addresses and two ports.
 pub const INPUT_BYTES: usize = 36;
 
-/// Bytes of the longest key that makes a difference: the last bit of the longest
-/// input needs 32 bits of key.
+/// Bytes of the longest key. Further bytes would have no effect: the last bit of the longest input
+/// needs 32 bits of key.
 pub const KEY_BYTES: usize = INPUT_BYTES + 4;
 
 /// Nibbles of the longest input.
 const NIBBLES: usize = INPUT_BYTES * 2;
 
-/// A key, prepared: what each value of each half byte of the input adds.
+/// Prepared key: a table of the contribution of each half byte of the input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Toeplitz {
     table: [[u32; 16]; NIBBLES],
 }
 
 impl Toeplitz {
-    /// Prepares a key. Missing bytes are zero, so an empty key hashes everything
-    /// to 0; bytes beyond [`KEY_BYTES`] are not looked at.
+    /// Prepares a key. Missing bytes are zero, so with an empty key every hash is 0. Ignores bytes
+    /// after the first [`KEY_BYTES`].
     #[must_use]
     pub fn new(key: &[u8]) -> Self {
         let byte = |at: usize| u64::from(key.get(at).copied().unwrap_or(0));
@@ -49,7 +48,7 @@ impl Toeplitz {
         Self { table }
     }
 
-    /// The hash of an input; bytes beyond [`INPUT_BYTES`] are not looked at.
+    /// Returns the hash of an input. Ignores bytes after the first [`INPUT_BYTES`].
     #[inline]
     #[must_use]
     pub fn hash(&self, input: &[u8]) -> u32 {
@@ -60,8 +59,8 @@ impl Toeplitz {
         input.iter().zip(pairs).fold(0, sum)
     }
 
-    /// The hash of a frame by the most specific of `types` that fits it, as an
-    /// extra carries it; none where none fits. A fragment has no ports.
+    /// Returns the hash of a frame for an extra, by the most specific of `types` that fits the
+    /// frame. Returns `None` if no type fits. A fragment counts as a frame without ports.
     #[inline]
     #[must_use]
     pub fn hash_frame(&self, frame: &[u8], types: HashTypes) -> Option<Hash> {

@@ -2,8 +2,8 @@
 
 use bitflags::bitflags;
 
-/// Bytes of a transmit slot: the larger of request (12) and response (4).
-/// Seed 004 prints 16; the compiled header says 12.
+/// Bytes of a transmit slot: the size of a request. A response has 4 bytes. The value is that of
+/// the compiled `netif.h`; a printed layout of 16 bytes exists and is wrong.
 pub const TX_SLOT_BYTES: usize = 12;
 
 /// Slots of the one-page transmit ring.
@@ -11,15 +11,15 @@ pub const TX_RING_ENTRIES: usize = 256;
 
 const _: () = assert!(TX_SLOT_BYTES == size_of::<[u32; 3]>());
 
-/// Status of a response (`NETIF_RSP_*`). The receive ring uses the negative ones.
+/// Status of a response (`NETIF_RSP_*`). The receive ring uses the negative values.
 pub mod status {
-    /// The request was served.
+    /// The request was carried out.
     pub const OKAY: i16 = 0;
-    /// The request was refused, or serving it failed.
+    /// The request was refused, or it failed.
     pub const ERROR: i16 = -1;
-    /// The packet was dropped on purpose.
+    /// The packet was dropped by a decision of the backend.
     pub const DROPPED: i16 = -2;
-    /// No answer: fills the slot of an extra, which carries no id.
+    /// No answer. It fills the slot of an extra, which has no id.
     pub const NULL: i16 = 1;
 }
 
@@ -29,9 +29,9 @@ bitflags! {
     /// Bits 0 and 1 are swapped against [`RxFlags`](crate::rx::RxFlags).
     #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
     pub struct TxFlags: u16 {
-        /// The checksum field holds only the pseudo-header sum.
+        /// The checksum field holds the sum of the pseudo-header only.
         const CSUM_BLANK = 1;
-        /// The data is known to be good.
+        /// The data is valid.
         const DATA_VALIDATED = 2;
         /// Another request of the same packet follows.
         const MORE_DATA = 4;
@@ -40,19 +40,19 @@ bitflags! {
     }
 }
 
-/// A transmit request: where one piece of a packet lies.
+/// Transmit request: the place of one piece of a packet.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TxRequest {
     /// Grant of the page that holds the bytes.
     pub gref: u32,
-    /// First byte inside the page.
+    /// Offset of the first byte in the page.
     pub offset: u16,
-    /// Flags of the packet, one of which says that slots follow. Bits without a name are kept as
-    /// found and mean nothing, as in stock drivers.
+    /// Flags of the packet. [`TxFlags::MORE_DATA`] and [`TxFlags::EXTRA_INFO`] announce further
+    /// slots. Undefined bits are kept, and have no meaning, as in stock drivers.
     pub flags: TxFlags,
-    /// Chosen by the frontend, given back in the response.
+    /// Number that the frontend chose. The response repeats it.
     pub id: u16,
-    /// Bytes: of the whole packet in the first slot, of this piece in the rest.
+    /// In the first slot, bytes of the whole packet. In further slots, bytes of this piece.
     pub size: u16,
 }
 
@@ -70,7 +70,7 @@ impl TxRequest {
         }
     }
 
-    /// The slot's words.
+    /// Returns the words of the slot.
     #[inline]
     pub const fn to_words(self) -> [u32; 3] {
         [
@@ -81,29 +81,27 @@ impl TxRequest {
     }
 }
 
-/// The answer to one transmit slot.
+/// Response to one transmit slot.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TxResponse {
-    /// The request's id; 0 and without meaning where `status` is
-    /// [`status::NULL`].
+    /// Id of the request. It is 0 and has no meaning if `status` is [`status::NULL`].
     pub id: u16,
     /// One of [`status`].
     pub status: i16,
 }
 
 impl TxResponse {
-    /// The answer to the slot of an extra.
+    /// Response to the slot of an extra.
     pub const NULL: Self = Self { id: 0, status: status::NULL };
 
-    /// Reads a response from the private copy of a slot; the rest of the slot
-    /// is not looked at.
+    /// Reads a response from the private copy of a slot. Ignores the rest of the slot.
     #[inline]
     pub const fn from_words(words: [u32; 3]) -> Self {
         Self { id: words[0] as u16, status: (words[0] >> 16) as i16 }
     }
 
-    /// The slot's words. A response is shorter than its slot; the rest is
-    /// zero, so that nothing of ours leaks to the peer (XSA-216).
+    /// Returns the words of the slot. A response is shorter than its slot. The rest is zero, so
+    /// that no private data leaks to the peer (XSA-216).
     #[inline]
     pub const fn to_words(self) -> [u32; 3] {
         [self.id as u32 | (self.status as u16 as u32) << 16, 0, 0]

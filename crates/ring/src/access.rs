@@ -1,11 +1,10 @@
-//! Demands of a ring on the memory it lives in, and the fences between its ends.
+//! Interface between the ends of a ring and its memory, and the fences between the two ends.
 //!
 //! # Why relaxed accesses and explicit fences
 //!
-//! The indices are loaded and stored relaxed, and all ordering is by the eight
-//! fences of [`Fence`]. So each piece of ordering has one name and one place,
-//! and a test can take exactly one away: `tests/loom.rs` wraps a memory, skips
-//! a single fence, and demands that loom then finds a torn slot or a lost
+//! The indices are loaded and stored relaxed. The eight fences of [`Fence`] provide all ordering.
+//! Each ordering has one name and one place, so a test can remove exactly one: `tests/loom.rs`
+//! wraps a memory, skips a single fence, and requires that loom finds a torn slot or a lost
 //! wake-up.
 
 #[cfg(not(loom))]
@@ -86,13 +85,13 @@ impl Fence {
     }
 }
 
-/// Memory in which a ring lives; `W` is the number of 32-bit words in a slot.
+/// Memory of a ring. `W` is the number of 32-bit words in a slot.
 ///
-/// Everything takes `&self`: a peer writes the same memory at the same time.
-/// Implementations only carry words in and out, once each; no order is asked of
-/// them beyond [`fence`](Self::fence).
+/// All methods take `&self`, since a peer writes the same memory at the same time. An
+/// implementation reads or writes each word once. It provides no order beyond
+/// [`fence`](Self::fence).
 pub trait RingMemory<const W: usize> {
-    /// Number of slots: a power of two, the same at every call.
+    /// Returns the number of slots. It is a power of two, and does not change.
     fn slots(&self) -> u32;
 
     /// Loads an index word, relaxed.
@@ -101,14 +100,14 @@ pub trait RingMemory<const W: usize> {
     /// Stores an index word, relaxed.
     fn store(&self, index: Index, value: u32);
 
-    /// Copies a slot out, each word once. `index` runs free; it is reduced to a
-    /// slot by masking.
+    /// Copies a slot out, and reads each word once. `index` is free-running: the slot is `index`
+    /// modulo the number of slots.
     fn read_slot(&self, index: u32) -> [u32; W];
 
-    /// Copies a whole slot in. `index` runs free, as above.
+    /// Copies a whole slot in. `index` is free-running, as in [`read_slot`](Self::read_slot).
     fn write_slot(&self, index: u32, words: [u32; W]);
 
-    /// Copies slots out, in order, from this index on: at most a ring of them.
+    /// Copies consecutive slots out, from `index` on, at most as many as the ring has.
     #[inline]
     fn read_slots(&self, index: u32, out: &mut [[u32; W]]) {
         for (words, at) in out.iter_mut().zip(0..) {
@@ -116,7 +115,7 @@ pub trait RingMemory<const W: usize> {
         }
     }
 
-    /// Copies slots in, in order, from this index on: at most a ring of them.
+    /// Copies consecutive slots in, from `index` on, at most as many as the ring has.
     #[inline]
     fn write_slots(&self, index: u32, slots: &[[u32; W]]) {
         for (words, at) in slots.iter().zip(0..) {
@@ -124,11 +123,11 @@ pub trait RingMemory<const W: usize> {
         }
     }
 
-    /// Sets everything to zero: indices, padding and slots.
+    /// Sets the whole memory to zero: indices, padding and slots.
     fn clear(&self);
 
-    /// Orders the accesses around it. Only tests that prove a fence necessary
-    /// have a reason to implement this.
+    /// Orders the accesses before it and after it. Only a test that shows that a fence is necessary
+    /// needs to override this method.
     #[inline(always)]
     fn fence(&self, which: Fence) {
         which.issue();

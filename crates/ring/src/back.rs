@@ -1,12 +1,12 @@
-//! The backend's end: requests out, responses in.
+//! Backend's end of a ring: it reads requests and writes responses.
 
 use crate::access::{Fence, Index, RingMemory};
 use crate::error::{BadIndices, RingError, Unconsumed, Unseen};
 
 /// The backend's end of a ring whose slots are `W` words.
 ///
-/// All state that decides anything is private; of the shared page, only
-/// `req_prod`, `rsp_event` and request slots are ever read.
+/// All state that the backend relies on is private. It reads only `req_prod`, `rsp_event` and
+/// request slots of the shared page.
 #[derive(Debug)]
 pub struct Back<M, const W: usize> {
     mem: M,
@@ -22,19 +22,18 @@ pub struct Back<M, const W: usize> {
 }
 
 impl<M: RingMemory<W>, const W: usize> Back<M, W> {
-    /// Takes up a ring on which nothing was consumed yet.
+    /// Begins with a ring on which no request was consumed yet.
     #[must_use]
     pub fn new(mem: M) -> Self {
         Self { mem, req_cons: 0, rsp_prod_pvt: 0, rsp_prod: 0, req_seen: 0 }
     }
 
-    /// Takes up a ring where a former holder of this end left it: `req_cons`
-    /// requests consumed, `rsp_prod` responses published. The page is not
-    /// touched.
+    /// Continues a ring that another process served before, after `req_cons` consumed requests and
+    /// `rsp_prod` published responses. Does not access the page.
     ///
     /// # Errors
     ///
-    /// [`BadIndices`] when more responses would be owed than there are slots.
+    /// Returns [`BadIndices`] if more responses would be owed than the ring has slots.
     pub fn attach(mem: M, req_cons: u32, rsp_prod: u32) -> Result<Self, BadIndices> {
         let slots = mem.slots();
         let found = req_cons.wrapping_sub(rsp_prod);
@@ -44,54 +43,54 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
         Ok(Self { mem, req_cons, rsp_prod_pvt: rsp_prod, rsp_prod, req_seen: req_cons })
     }
 
-    /// The memory that the ring lives in.
+    /// Returns the memory of the ring.
     #[must_use]
     pub fn memory(&self) -> &M {
         &self.mem
     }
 
-    /// Number of slots in the ring.
+    /// Returns the number of slots in the ring.
     #[inline]
     #[must_use]
     pub fn slots(&self) -> u32 {
         self.mem.slots()
     }
 
-    /// Free-running index of the next request to be consumed.
+    /// Returns the free-running index of the next request to be consumed.
     #[inline]
     #[must_use]
     pub fn req_cons(&self) -> u32 {
         self.req_cons
     }
 
-    /// Free-running index that the next response will have.
+    /// Returns the free-running index that the next response will have.
     #[inline]
     #[must_use]
     pub fn rsp_prod_pvt(&self) -> u32 {
         self.rsp_prod_pvt
     }
 
-    /// Responses published.
+    /// Returns the number of responses published.
     #[inline]
     #[must_use]
     pub fn rsp_prod_published(&self) -> u32 {
         self.rsp_prod
     }
 
-    /// Requests consumed and not answered yet.
+    /// Returns the number of requests that are consumed and not answered yet.
     #[inline]
     #[must_use]
     pub fn owed(&self) -> u32 {
         self.req_cons.wrapping_sub(self.rsp_prod_pvt)
     }
 
-    /// Requests waiting, by a fresh look at the frontend's index.
+    /// Reads the frontend's index, and returns the number of waiting requests.
     ///
     /// # Errors
     ///
-    /// [`RingError`] when the frontend claims more requests than the slots can
-    /// hold beside those that are owed a response (`req_prod - rsp_prod_pvt`
-    /// beyond the ring's size), or takes requests back.
+    /// Returns [`RingError`] if the frontend claims more requests than there are slots without an
+    /// owed response (`req_prod - rsp_prod_pvt` is greater than the number of slots), or if its
+    /// index went back.
     #[inline]
     pub fn available(&mut self) -> Result<u32, RingError> {
         let known = self.known();
@@ -109,8 +108,8 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
         Ok(found)
     }
 
-    /// Requests waiting as the frontend has it, which is not judged: for telling, and
-    /// nothing else. At most the ring's size, whatever it has.
+    /// Returns the number of waiting requests that the frontend's index shows, at most the number
+    /// of slots. The index is not validated: use this for display only.
     #[must_use]
     pub fn shown(&self) -> u32 {
         self.mem.load(Index::ReqProd).wrapping_sub(self.req_cons).min(self.mem.slots())
@@ -121,23 +120,22 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
     ///
     /// # Errors
     ///
-    /// As [`available`](Self::available).
+    /// Returns the errors of [`available`](Self::available).
     #[inline]
     pub fn has(&mut self, count: u32) -> Result<bool, RingError> {
         Ok(self.known() >= count || self.available()? >= count)
     }
 
-    /// Copies waiting requests to `out` without consuming them and returns how
-    /// many; the first has the index [`req_cons`](Self::req_cons). Looks at the
-    /// frontend's index at most once, and only when fewer than asked for are
-    /// known.
+    /// Copies waiting requests to `out` without consuming them, and returns their number. The first
+    /// has the index [`req_cons`](Self::req_cons). Reads the frontend's index at most once, and
+    /// only if fewer requests are known than `out` has room for.
     ///
-    /// A request that is peeked twice may differ: act on the copy of which the
-    /// request is consumed, and on no other.
+    /// Two copies of the same request may differ. Use only the copy after which the request is
+    /// consumed.
     ///
     /// # Errors
     ///
-    /// As [`available`](Self::available).
+    /// Returns the errors of [`available`](Self::available).
     #[inline]
     pub fn peek_batch(&mut self, out: &mut [[u32; W]]) -> Result<usize, RingError> {
         let mut known = self.known() as usize;
@@ -149,11 +147,11 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
         Ok(count)
     }
 
-    /// Consumes `count` requests that [`peek_batch`](Self::peek_batch) gave.
+    /// Consumes `count` requests that [`peek_batch`](Self::peek_batch) returned.
     ///
     /// # Errors
     ///
-    /// [`Unseen`] when fewer are known; none is consumed then.
+    /// Returns [`Unseen`] if fewer requests are known. No request is consumed then.
     #[inline]
     pub fn consume(&mut self, count: u32) -> Result<(), Unseen> {
         let known = self.known();
@@ -164,13 +162,12 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
         Ok(())
     }
 
-    /// Consumes the next request, if there is one, and returns it with its
-    /// free-running index. Looks at the frontend's index only when no request
-    /// is known.
+    /// Consumes the next request, and returns it with its free-running index. Returns `None` if no
+    /// request waits. Reads the frontend's index only if no request is known.
     ///
     /// # Errors
     ///
-    /// As [`available`](Self::available).
+    /// Returns the errors of [`available`](Self::available).
     #[inline]
     pub fn pop(&mut self) -> Result<Option<(u32, [u32; W])>, RingError> {
         if self.known() == 0 && self.available()? == 0 {
@@ -182,13 +179,13 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
         Ok(Some((index, words)))
     }
 
-    /// Writes a response over the oldest request not answered yet; private
-    /// until [`publish`](Self::publish). Returns its free-running index. All
-    /// words of the slot are written, so that none of ours leaks (XSA-216).
+    /// Writes a response over the oldest request that is not answered yet, and returns its
+    /// free-running index. The frontend sees the response after [`publish`](Self::publish). All
+    /// words of the slot are written, so no private data leaks (XSA-216).
     ///
     /// # Errors
     ///
-    /// [`Unconsumed`] when every consumed request was answered.
+    /// Returns [`Unconsumed`] if every consumed request is answered already.
     #[inline]
     pub fn push_response(&mut self, words: [u32; W]) -> Result<u32, Unconsumed> {
         let index = self.rsp_prod_pvt;
@@ -200,12 +197,12 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
         Ok(index)
     }
 
-    /// Writes several responses, in order: all of them or none. See
-    /// [`push_response`](Self::push_response).
+    /// Writes several responses in order, as [`push_response`](Self::push_response) does. It writes
+    /// all of them or none.
     ///
     /// # Errors
     ///
-    /// [`Unconsumed`] when they are more than the requests that wait for an answer.
+    /// Returns [`Unconsumed`] if there are more responses than requests that wait for one.
     #[inline]
     pub fn push_responses(&mut self, responses: &[[u32; W]]) -> Result<(), Unconsumed> {
         let index = self.rsp_prod_pvt;
@@ -219,9 +216,9 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
         Ok(())
     }
 
-    /// Shows the frontend all responses written so far. Returns whether it
-    /// asked to be notified of one of them. With nothing new to show, does
-    /// nothing and returns false.
+    /// Publishes all responses written so far. Returns true if the frontend must be notified, since
+    /// it asked for an event at one of them. Returns false, and does nothing, if there is no new
+    /// response.
     #[inline]
     #[must_use = "true means that the frontend must be notified"]
     pub fn publish(&mut self) -> bool {
@@ -237,26 +234,25 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
         new.wrapping_sub(event) < new.wrapping_sub(old)
     }
 
-    /// The final check before sleeping: asks for an event at the next request,
-    /// then looks again. True: a request is there, do not sleep. False: an
-    /// event will come.
+    /// Asks for an event at the next request, and then reads the frontend's index again: the final
+    /// check before a sleep. Returns true if a request waits, so the caller must not sleep. Returns
+    /// false if an event will come.
     ///
     /// # Errors
     ///
-    /// As [`available`](Self::available).
+    /// Returns the errors of [`available`](Self::available).
     #[inline]
     pub fn arm(&mut self) -> Result<bool, RingError> {
         self.arm_after(1)
     }
 
-    /// Like [`arm`](Self::arm), but asks for the event only once `count`
-    /// requests are waiting, and returns true if they already are: for a
-    /// receive ring on which the next packet needs `count` slots. `count` is
-    /// held between 1 and what the ring can hold beside the responses owed.
+    /// Asks for an event when `count` requests wait, and returns true if they already do. Otherwise
+    /// it is like [`arm`](Self::arm). A receive ring needs this if the next packet takes `count`
+    /// slots. `count` is limited to 1 at least, and to the slots without an owed response at most.
     ///
     /// # Errors
     ///
-    /// As [`available`](Self::available).
+    /// Returns the errors of [`available`](Self::available).
     pub fn arm_after(&mut self, count: u32) -> Result<bool, RingError> {
         let room = self.mem.slots().wrapping_sub(self.owed());
         let count = count.min(room).max(1);
@@ -268,7 +264,7 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
         Ok(self.available()? >= count)
     }
 
-    /// Requests that are known to wait, without a look at the frontend's index.
+    /// Returns the number of requests that are known to wait, without reading the frontend's index.
     #[inline(always)]
     #[must_use]
     pub fn known(&self) -> u32 {

@@ -1,12 +1,12 @@
-//! The frontend's end: requests in, responses out.
+//! Frontend's end of a ring: it writes requests and reads responses.
 
 use crate::access::{Fence, Index, RingMemory};
 use crate::error::{BadIndices, Full, RingError, Unseen};
 
 /// The frontend's end of a ring whose slots are `W` words.
 ///
-/// All state that decides anything is private; of the shared page, only
-/// `rsp_prod`, `req_event` and response slots are ever read.
+/// All state that the frontend relies on is private. It reads only `rsp_prod`, `req_event` and
+/// response slots of the shared page.
 #[derive(Debug)]
 pub struct Front<M, const W: usize> {
     mem: M,
@@ -22,8 +22,8 @@ pub struct Front<M, const W: usize> {
 }
 
 impl<M: RingMemory<W>, const W: usize> Front<M, W> {
-    /// Takes a page into use: zeroes it and asks for the first event on either
-    /// side (`req_event` = `rsp_event` = 1).
+    /// Begins with a new ring. Zeroes the page, and sets `req_event` and `rsp_event` to 1, so that
+    /// both ends are notified of the first entry.
     #[must_use]
     pub fn init(mem: M) -> Self {
         mem.clear();
@@ -32,14 +32,12 @@ impl<M: RingMemory<W>, const W: usize> Front<M, W> {
         Self { mem, req_prod_pvt: 0, req_prod: 0, rsp_cons: 0, rsp_seen: 0 }
     }
 
-    /// Takes up a ring where a former holder of this end left it: `req_prod`
-    /// requests published, `rsp_cons` responses consumed. The page is not
-    /// touched.
+    /// Continues a ring that another process used before, after `req_prod` published requests and
+    /// `rsp_cons` consumed responses. Does not access the page.
     ///
     /// # Errors
     ///
-    /// [`BadIndices`] when more requests would be outstanding than there are
-    /// slots.
+    /// Returns [`BadIndices`] if more requests would be outstanding than the ring has slots.
     pub fn attach(mem: M, req_prod: u32, rsp_cons: u32) -> Result<Self, BadIndices> {
         let found = req_prod.wrapping_sub(rsp_cons);
         let slots = mem.slots();
@@ -49,21 +47,21 @@ impl<M: RingMemory<W>, const W: usize> Front<M, W> {
         Ok(Self { mem, req_prod_pvt: req_prod, req_prod, rsp_cons, rsp_seen: rsp_cons })
     }
 
-    /// The memory that the ring lives in.
+    /// Returns the memory of the ring.
     #[must_use]
     pub fn memory(&self) -> &M {
         &self.mem
     }
 
-    /// Number of slots in the ring.
+    /// Returns the number of slots in the ring.
     #[inline]
     #[must_use]
     pub fn slots(&self) -> u32 {
         self.mem.slots()
     }
 
-    /// Slots that may be pushed: those that hold neither a request without a
-    /// response nor a response not yet consumed.
+    /// Returns the number of free slots. A free slot holds neither a request without a response nor
+    /// a response that is not consumed yet.
     #[inline]
     #[must_use]
     pub fn free(&self) -> u32 {
@@ -71,40 +69,40 @@ impl<M: RingMemory<W>, const W: usize> Front<M, W> {
         self.mem.slots().wrapping_sub(self.req_prod_pvt.wrapping_sub(self.rsp_cons))
     }
 
-    /// Requests published and not answered, as far as responses were consumed.
+    /// Returns the number of published requests whose responses are not consumed yet.
     #[inline]
     #[must_use]
     pub fn outstanding(&self) -> u32 {
         self.req_prod.wrapping_sub(self.rsp_cons)
     }
 
-    /// Free-running index that the next request will have.
+    /// Returns the free-running index that the next request will have.
     #[inline]
     #[must_use]
     pub fn req_prod_pvt(&self) -> u32 {
         self.req_prod_pvt
     }
 
-    /// Requests published.
+    /// Returns the number of requests published.
     #[inline]
     #[must_use]
     pub fn req_prod_published(&self) -> u32 {
         self.req_prod
     }
 
-    /// Free-running index of the next response to be consumed.
+    /// Returns the free-running index of the next response to be consumed.
     #[inline]
     #[must_use]
     pub fn rsp_cons(&self) -> u32 {
         self.rsp_cons
     }
 
-    /// Writes a request, which stays private until [`publish`](Self::publish);
-    /// returns its free-running index.
+    /// Writes a request, and returns its free-running index. The backend sees the request after
+    /// [`publish`](Self::publish).
     ///
     /// # Errors
     ///
-    /// [`Full`] when no slot is free.
+    /// Returns [`Full`] if no slot is free.
     #[inline]
     pub fn push(&mut self, words: [u32; W]) -> Result<u32, Full> {
         if self.free() == 0 {
@@ -116,9 +114,8 @@ impl<M: RingMemory<W>, const W: usize> Front<M, W> {
         Ok(index)
     }
 
-    /// Writes as many of `requests` as there are free slots, in order, and
-    /// returns how many; the first has the index that
-    /// [`req_prod_pvt`](Self::req_prod_pvt) gave before.
+    /// Writes as many of `requests` as there are free slots, in order, and returns their number.
+    /// The first has the index that [`req_prod_pvt`](Self::req_prod_pvt) returned before.
     #[inline]
     pub fn push_batch(&mut self, requests: &[[u32; W]]) -> usize {
         let count = requests.len().min(self.free() as usize);
@@ -128,9 +125,9 @@ impl<M: RingMemory<W>, const W: usize> Front<M, W> {
         count
     }
 
-    /// Shows the backend all requests written so far. Returns whether it asked
-    /// to be notified of one of them. With nothing new to show, does nothing
-    /// and returns false.
+    /// Publishes all requests written so far. Returns true if the backend must be notified, since
+    /// it asked for an event at one of them. Returns false, and does nothing, if there is no new
+    /// request.
     #[inline]
     #[must_use = "true means that the backend must be notified"]
     pub fn publish(&mut self) -> bool {
@@ -146,12 +143,12 @@ impl<M: RingMemory<W>, const W: usize> Front<M, W> {
         new.wrapping_sub(event) < new.wrapping_sub(old)
     }
 
-    /// Responses waiting, by a fresh look at the backend's index.
+    /// Reads the backend's index, and returns the number of waiting responses.
     ///
     /// # Errors
     ///
-    /// [`RingError`] when the backend claims to have answered more requests
-    /// than are outstanding, or takes responses back.
+    /// Returns [`RingError`] if the backend claims more responses than requests are outstanding, or
+    /// if its index went back.
     #[inline]
     pub fn available(&mut self) -> Result<u32, RingError> {
         let known = self.known();
@@ -168,13 +165,12 @@ impl<M: RingMemory<W>, const W: usize> Front<M, W> {
         Ok(found)
     }
 
-    /// Consumes the next response, if there is one, and returns it with its
-    /// free-running index. Looks at the backend's index only when no response
-    /// is known.
+    /// Consumes the next response, and returns it with its free-running index. Returns `None` if no
+    /// response waits. Reads the backend's index only if no response is known.
     ///
     /// # Errors
     ///
-    /// As [`available`](Self::available).
+    /// Returns the errors of [`available`](Self::available).
     #[inline]
     pub fn pop(&mut self) -> Result<Option<(u32, [u32; W])>, RingError> {
         if self.look_for(1)? == 0 {
@@ -186,14 +182,13 @@ impl<M: RingMemory<W>, const W: usize> Front<M, W> {
         Ok(Some((index, words)))
     }
 
-    /// Copies waiting responses to `out` without consuming them and returns how
-    /// many; the first has the index [`rsp_cons`](Self::rsp_cons). Looks at the
-    /// backend's index at most once, and only when fewer than asked for are
-    /// known.
+    /// Copies waiting responses to `out` without consuming them, and returns their number. The
+    /// first has the index [`rsp_cons`](Self::rsp_cons). Reads the backend's index at most once,
+    /// and only if fewer responses are known than `out` has room for.
     ///
     /// # Errors
     ///
-    /// As [`available`](Self::available).
+    /// Returns the errors of [`available`](Self::available).
     #[inline]
     pub fn peek_batch(&mut self, out: &mut [[u32; W]]) -> Result<usize, RingError> {
         let count = self.look_for(out.len())?.min(out.len());
@@ -201,11 +196,11 @@ impl<M: RingMemory<W>, const W: usize> Front<M, W> {
         Ok(count)
     }
 
-    /// Consumes `count` responses that [`peek_batch`](Self::peek_batch) gave.
+    /// Consumes `count` responses that [`peek_batch`](Self::peek_batch) returned.
     ///
     /// # Errors
     ///
-    /// [`Unseen`] when fewer are known; none is consumed then.
+    /// Returns [`Unseen`] if fewer responses are known. No response is consumed then.
     #[inline]
     pub fn consume(&mut self, count: u32) -> Result<(), Unseen> {
         let known = self.known();
@@ -216,11 +211,12 @@ impl<M: RingMemory<W>, const W: usize> Front<M, W> {
         Ok(())
     }
 
-    /// [`peek_batch`](Self::peek_batch), and consumes what it gave.
+    /// Copies waiting responses to `out` as [`peek_batch`](Self::peek_batch) does, and consumes
+    /// them.
     ///
     /// # Errors
     ///
-    /// As [`available`](Self::available).
+    /// Returns the errors of [`available`](Self::available).
     #[inline]
     pub fn pop_batch(&mut self, out: &mut [[u32; W]]) -> Result<usize, RingError> {
         let count = self.peek_batch(out)?;
@@ -229,28 +225,27 @@ impl<M: RingMemory<W>, const W: usize> Front<M, W> {
         Ok(count)
     }
 
-    /// The final check before sleeping: asks for an event at the next response,
-    /// then looks again. True: a response is there, do not sleep. False: an
-    /// event will come, provided that a request is
-    /// [`outstanding`](Self::outstanding); with none, nobody owes us anything.
+    /// Asks for an event at the next response, and then reads the backend's index again: the final
+    /// check before a sleep. Returns true if a response waits, so the caller must not sleep.
+    /// Returns false if an event will come. No event comes if no request is
+    /// [`outstanding`](Self::outstanding).
     ///
     /// # Errors
     ///
-    /// As [`available`](Self::available).
+    /// Returns the errors of [`available`](Self::available).
     #[inline]
     pub fn arm(&mut self) -> Result<bool, RingError> {
         self.arm_after(1)
     }
 
-    /// Like [`arm`](Self::arm), but asks for the event only once `count`
-    /// responses are waiting, and returns true if they already are: for
-    /// completions that nobody is in a hurry for. `count` is held between 1 and
-    /// the requests [`outstanding`](Self::outstanding), so that the event can
-    /// come at all.
+    /// Asks for an event when `count` responses wait, and returns true if they already do.
+    /// Otherwise it is like [`arm`](Self::arm). Use it for completions that are not urgent. `count`
+    /// is limited to 1 at least, and to the [`outstanding`](Self::outstanding) requests at most, so
+    /// that the event can come.
     ///
     /// # Errors
     ///
-    /// As [`available`](Self::available).
+    /// Returns the errors of [`available`](Self::available).
     pub fn arm_after(&mut self, count: u32) -> Result<bool, RingError> {
         let count = count.min(self.outstanding()).max(1);
         if self.available()? >= count {
@@ -261,7 +256,7 @@ impl<M: RingMemory<W>, const W: usize> Front<M, W> {
         Ok(self.available()? >= count)
     }
 
-    /// Responses known without looking.
+    /// Returns the number of responses that are known to wait, without reading the backend's index.
     #[inline(always)]
     #[must_use]
     pub fn known(&self) -> u32 {

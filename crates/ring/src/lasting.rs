@@ -1,4 +1,4 @@
-//! Pages of a file: memory that outlives the process which writes it.
+//! Pages of a file: memory that outlives the process that writes it.
 
 use crate::memory::{PAGE_SIZE, SharedRun};
 use alloc::format;
@@ -12,16 +12,16 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 impl SharedRun {
-    /// Maps `pages` pages of a file, which is made if it is missing: zeroed the first
-    /// time, and from then on what was last written. Only the file's owner may open it.
+    /// Maps `pages` pages of a file. Makes the file, with zeroes, if it does not exist. Otherwise
+    /// the pages have the content that was written last. Only the owner may open the file.
     ///
-    /// The file system sets the space aside before the file is mapped: on a full one this
-    /// fails here, and not by SIGBUS at the first write to a page.
+    /// The space is reserved before the file is mapped. On a full file system this call fails, and
+    /// no later write to a page ends in SIGBUS.
     ///
     /// # Errors
     ///
-    /// The file cannot be opened (a symbolic link is not followed), belongs to another
-    /// user, or cannot be made as long as this or mapped.
+    /// Returns an error if the file cannot be opened, extended or mapped, or if it belongs to
+    /// another user. A symbolic link is not followed.
     pub fn lasting(path: &Path, pages: usize) -> Result<Self> {
         let len = pages.checked_mul(PAGE_SIZE).filter(|&len| len > 0);
         let len =

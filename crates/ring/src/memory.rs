@@ -1,9 +1,8 @@
-//! Memory that a peer can write while we look at it.
+//! Memory that a peer can write at any time.
 //!
-//! No `&` or `&mut` ever refers to such memory: a [`SharedPage`] is a raw
-//! pointer that keeps its mapping alive, and bytes leave or enter it by copies
-//! that the compiler may neither repeat nor skip. Whoever reads from a page
-//! must judge the private copy, and nothing but the copy.
+//! No `&` or `&mut` refers to this memory. A [`SharedPage`] is a raw pointer that keeps its mapping
+//! alive. Bytes are copied in or out, and the compiler may neither repeat nor skip these copies. A
+//! reader must validate its private copy, and use only that copy.
 
 use alloc::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use alloc::sync::Arc;
@@ -13,28 +12,28 @@ use core::ptr::NonNull;
 
 use crate::copy::copy;
 
-/// Bytes in a page, and the most that one grant covers.
+/// Bytes in a page. One grant covers one page at most.
 pub const PAGE_SIZE: usize = 4096;
 
-/// Owner of a mapped run of pages; dropping it unmaps the whole run.
+/// Owner of a mapped run of pages. Its drop unmaps the whole run.
 pub trait Keep: Send + Sync {}
 
 impl<T: Send + Sync> Keep for T {}
 
-/// A copy that would have left its page.
+/// Error for a copy that is not within its page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{len} bytes at offset {offset} do not lie within a page of {PAGE_SIZE} bytes")]
 pub struct OutOfPage {
-    /// Offset in the page where the copy was to start.
+    /// Offset in the page at which the copy would begin, in bytes.
     pub offset: usize,
     /// Length of the copy in bytes.
     pub len: usize,
 }
 
-/// A run of pages, one mapping, shared with a peer.
+/// Run of adjacent pages in one mapping, shared with a peer.
 ///
-/// Clones refer to the same mapping; it goes when the last of them, and the
-/// last [`SharedPage`] taken from them, is dropped.
+/// Clones refer to the same mapping. It is unmapped when the last clone, and the last
+/// [`SharedPage`] taken from a clone, are dropped.
 #[derive(Clone)]
 pub struct SharedRun {
     base: NonNull<u8>,
@@ -52,7 +51,8 @@ unsafe impl Send for SharedRun {}
 unsafe impl Sync for SharedRun {}
 
 impl SharedRun {
-    /// Takes over a mapping of `pages` pages at `base`.
+    /// Makes a run of a mapping of `pages` pages at `base`. The run drops `keep` when the mapping
+    /// is no longer used.
     ///
     /// # Safety
     ///
@@ -65,20 +65,19 @@ impl SharedRun {
         Self { base, pages, gathered: None, keep }
     }
 
-    /// `pages` zeroed pages of our own heap, shared with whoever gets a clone:
-    /// for mocks, tests and ends that live in one process.
+    /// Makes `pages` zeroed pages on the heap of this process. Use it for tests, and for two ends
+    /// in one process.
     ///
     /// # Panics
     ///
-    /// When memory is exhausted, or `pages` is beyond what an allocation can
-    /// hold.
+    /// Panics if memory is exhausted, or if `pages` is larger than an allocation can be.
     #[must_use]
     pub fn private(pages: usize) -> Self {
         let layout = HeapPages::layout(pages).expect("pages overflow the address space");
         Self::try_private(pages).unwrap_or_else(|| handle_alloc_error(layout))
     }
 
-    /// Returns the run of [`SharedRun::private`]; `None` where that would panic.
+    /// Makes the run of [`SharedRun::private`]. Returns `None` if that would panic.
     #[must_use]
     pub fn try_private(pages: usize) -> Option<Self> {
         let heap = HeapPages::new(pages)?;
@@ -88,9 +87,8 @@ impl SharedRun {
         Some(unsafe { Self::new(base, pages, Arc::new(heap)) })
     }
 
-    /// A run of pages of other runs, wherever they lie, which also keeps `guard`:
-    /// dropped with the last handle, it tells that nobody has them any more. For
-    /// mocks and simulations of a mapping.
+    /// Makes a run of pages of other runs, which need not be adjacent. `guard` is dropped with the
+    /// last handle of the run, and so reports its end. Use it to simulate a mapping in tests.
     #[must_use]
     pub fn gathered(pages: Vec<SharedPage>, guard: impl Keep + 'static) -> Self {
         let pages: Arc<[SharedPage]> = pages.into();
@@ -99,13 +97,13 @@ impl SharedRun {
         Self { base, pages: pages.len(), gathered: Some(pages), keep }
     }
 
-    /// Number of pages in the run.
+    /// Returns the number of pages in the run.
     #[must_use]
     pub fn pages(&self) -> usize {
         self.pages
     }
 
-    /// Page `index` of the run, or `None` past its end.
+    /// Returns page `index` of the run, or `None` past its end.
     #[must_use]
     pub fn page(&self, index: usize) -> Option<SharedPage> {
         if index >= self.pages {
@@ -173,8 +171,8 @@ unsafe impl Send for SharedPage {}
 unsafe impl Sync for SharedPage {}
 
 impl SharedPage {
-    /// Has the processor fetch the line of an offset, for a read that is likely to come. Does
-    /// nothing else, whatever the offset, and nothing at all on processors other than x86-64.
+    /// Prefetches the cache line at `offset` for a later read. Has no other effect. Does nothing on
+    /// processors other than x86-64.
     #[inline(always)]
     pub fn prefetch(&self, offset: usize) {
         #[cfg(target_arch = "x86_64")]
@@ -190,20 +188,19 @@ impl SharedPage {
         let _ = offset;
     }
 
-    /// Address of the first byte, for system calls that take an address (an
-    /// iovec) and for the ring, which lives in the page.
+    /// Returns the address of the first byte, for system calls that take an address (an iovec) and
+    /// for a ring in the page.
     #[inline(always)]
     #[must_use]
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.at
     }
 
-    /// Copies `dst.len()` bytes out of the page, once.
+    /// Copies `dst.len()` bytes out of the page, from `offset` on. Reads each byte once.
     ///
     /// # Errors
     ///
-    /// [`OutOfPage`] when the range does not lie within the page; `dst` is
-    /// then untouched.
+    /// Returns [`OutOfPage`] if the range is not within the page. `dst` is unchanged then.
     #[inline]
     pub fn read(&self, offset: usize, dst: &mut [u8]) -> Result<(), OutOfPage> {
         within(offset, dst.len())?;
@@ -214,12 +211,11 @@ impl SharedPage {
         Ok(())
     }
 
-    /// Copies `src` into the page, once.
+    /// Copies `src` into the page, from `offset` on. Writes each byte once.
     ///
     /// # Errors
     ///
-    /// [`OutOfPage`] when the range does not lie within the page; the page is
-    /// then untouched.
+    /// Returns [`OutOfPage`] if the range is not within the page. The page is unchanged then.
     #[inline]
     pub fn write(&self, offset: usize, src: &[u8]) -> Result<(), OutOfPage> {
         within(offset, src.len())?;
@@ -229,13 +225,13 @@ impl SharedPage {
         Ok(())
     }
 
-    /// Writes a word at an offset that is a multiple of its size: in one store, so that
-    /// whoever reads it finds the old one or the new one, also where the writer is killed.
+    /// Writes a word at an offset that is a multiple of 4, in one store. A reader finds the old
+    /// word or the new word, also if the writer is killed.
     ///
     /// # Errors
     ///
-    /// [`OutOfPage`] when it does not lie within the page, or not at such an offset; the
-    /// page is then untouched.
+    /// Returns [`OutOfPage`] if the word is not within the page, or `offset` is no multiple of 4.
+    /// The page is unchanged then.
     #[inline]
     pub fn write_word(&self, offset: usize, word: u32) -> Result<(), OutOfPage> {
         within(offset, size_of::<u32>())?;
@@ -250,13 +246,12 @@ impl SharedPage {
 
     /// Copies `len` bytes from another page to this one, in one copy.
     ///
-    /// Where the ranges overlap (the same page under one or two mappings), what
-    /// the overlap holds afterwards is unspecified.
+    /// If the ranges overlap (the same page, in one mapping or in two), the content of the overlap
+    /// is unspecified afterwards.
     ///
     /// # Errors
     ///
-    /// [`OutOfPage`] when either range does not lie within its page; this page
-    /// is then untouched.
+    /// Returns [`OutOfPage`] if either range is not within its page. This page is unchanged then.
     #[inline]
     pub fn copy_from_page(
         &self,

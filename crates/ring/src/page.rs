@@ -1,4 +1,4 @@
-//! The ring page as `xen/io/ring.h` lays it out.
+//! Ring page in the layout of `xen/io/ring.h`.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -9,23 +9,22 @@ use crate::memory::{PAGE_SIZE, SharedPage};
 /// Bytes before the first slot: four index words and padding.
 const HEADER: usize = 64;
 
-/// A ring in one shared page, of slots of `W` 32-bit words.
+/// Ring in one shared page. Each slot has `W` 32-bit words.
 ///
-/// A 64-byte header is followed by as many slots as fit, rounded down to a
-/// power of two: 256 for the transmit and receive rings (`W` = 3, 2), 128 for
-/// the control ring (`W` = 4).
+/// Slots follow a header of 64 bytes. Their number is the largest power of two that fits: 256 on a
+/// transmit or receive ring (`W` is 3 or 2), 128 on a control ring (`W` is 4).
 ///
 /// # Why this is sound
 ///
-/// The index words are accessed by [`AtomicU32::from_ptr`] and nothing else,
-/// on either end that this crate runs; the peer's accesses, if it is another
-/// domain or process, are aligned 32-bit machine accesses, which is what an
-/// atomic is on every architecture that Xen has. An `&AtomicU32` allows for
-/// changes by others, so that no reference is made which claims the memory to
-/// be ours. Slots are only touched through raw pointers, one by volatile words and
-/// several by the copy that payloads take (`copy.rs`); the protocol keeps an honest
-/// peer from writing a slot while we read it (loom checks that), and a dishonest one
-/// merely chooses the words that we then judge.
+/// Both ends of this crate access the index words by [`AtomicU32::from_ptr`] only. A peer in
+/// another domain or process makes aligned 32-bit machine accesses. An atomic access is the same on
+/// every architecture of Xen. An `&AtomicU32` allows changes by others, so no reference claims that
+/// the memory is unshared.
+///
+/// Slots are accessed through raw pointers only: a single slot by volatile words, several slots by
+/// the copy for payloads (`copy.rs`). By the protocol, an honest peer does not write a slot while
+/// it is read (loom checks this). A hostile peer only chooses the words that the reader then
+/// validates.
 #[derive(Debug, Clone)]
 pub struct RingPage<const W: usize> {
     page: SharedPage,
@@ -38,13 +37,13 @@ impl<const W: usize> RingPage<W> {
         1 << fit.ilog2()
     };
 
-    /// A ring in `page`; nothing is read or written yet.
+    /// Makes a ring of `page`. Does not access the page yet.
     #[must_use]
     pub fn new(page: SharedPage) -> Self {
         Self { page }
     }
 
-    /// The page that the ring lives in.
+    /// Returns the page of the ring.
     #[must_use]
     pub fn page(&self) -> &SharedPage {
         &self.page

@@ -1,10 +1,10 @@
-//! Stretches of pages that a peer has, too: to be read, and to be filled.
+//! Parts of pages that are shared with a peer: one to read, and one to fill.
 
 use crate::memory::{OutOfPage, PAGE_SIZE, SharedPage};
 use core::ptr::NonNull;
 
-/// A stretch of a page that a peer can still write: it is copied out of, or
-/// named in a system call, and never looked at in place.
+/// Part of a page that a peer can write. Its bytes are copied out, or a system call reads them.
+/// They are not read in place.
 #[derive(Debug, Clone, Copy)]
 pub struct VolatileSlice<'a> {
     page: &'a SharedPage,
@@ -17,14 +17,14 @@ impl<'a> VolatileSlice<'a> {
     ///
     /// # Errors
     ///
-    /// They do not lie within the page.
+    /// Returns [`OutOfPage`] if the bytes are not within the page.
     #[inline]
     pub fn new(page: &'a SharedPage, offset: u16, len: u16) -> Result<Self, OutOfPage> {
         within(offset.into(), len.into(), PAGE_SIZE)?;
         Ok(Self { page, offset, len })
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
@@ -37,13 +37,14 @@ impl<'a> VolatileSlice<'a> {
         self.len == 0
     }
 
-    /// The address of its first byte, for an iovec.
+    /// Returns the address of the first byte, for an iovec.
     #[must_use]
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.page.as_ptr().map_addr(|addr| addr.saturating_add(self.offset.into()))
     }
 
-    /// Returns the bytes of the slice behind its first `len`; none of a slice that is no longer.
+    /// Returns the slice without its first `len` bytes. Returns an empty slice if `len` is its
+    /// length or more.
     #[inline]
     #[must_use]
     pub fn behind(&self, len: usize) -> Self {
@@ -52,11 +53,11 @@ impl<'a> VolatileSlice<'a> {
         Self { page: self.page, offset: self.offset + left_out, len: self.len - left_out }
     }
 
-    /// Copies bytes out, once, from `at` on.
+    /// Copies `dst.len()` bytes out of the slice, from `at` on. Reads each byte once.
     ///
     /// # Errors
     ///
-    /// They do not lie within the slice.
+    /// Returns [`OutOfPage`] if the bytes are not within the slice.
     #[inline]
     pub fn read(&self, at: usize, dst: &mut [u8]) -> Result<(), OutOfPage> {
         within(at, dst.len(), self.len())?;
@@ -64,8 +65,8 @@ impl<'a> VolatileSlice<'a> {
     }
 }
 
-/// A stretch of a page that a peer can read, and may be able to write, while it is
-/// filled: bytes are copied in, and never looked at in place.
+/// Part of a page that is filled while a peer can read it, and may be able to write it. Bytes are
+/// copied in. They are not read in place.
 #[derive(Debug)]
 pub struct VolatileSliceMut<'a>(VolatileSlice<'a>);
 
@@ -74,13 +75,13 @@ impl<'a> VolatileSliceMut<'a> {
     ///
     /// # Errors
     ///
-    /// They do not lie within the page.
+    /// Returns [`OutOfPage`] if the bytes are not within the page.
     #[inline]
     pub fn new(page: &'a SharedPage, offset: u16, len: u16) -> Result<Self, OutOfPage> {
         VolatileSlice::new(page, offset, len).map(Self)
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
@@ -93,45 +94,45 @@ impl<'a> VolatileSliceMut<'a> {
         self.0.is_empty()
     }
 
-    /// The address of its first byte, for an iovec.
+    /// Returns the address of the first byte, for an iovec.
     #[must_use]
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.0.as_ptr()
     }
 
-    /// Returns the bytes of the slice behind its first `len`, to be filled meanwhile; none of a
-    /// slice that is no longer.
+    /// Borrows the slice without its first `len` bytes. Returns an empty slice if `len` is its
+    /// length or more.
     #[must_use]
     pub fn behind(&mut self, len: usize) -> VolatileSliceMut<'_> {
         VolatileSliceMut(self.0.behind(len))
     }
 
-    /// Copies bytes out again, once, from `at` on. The peer may have changed them.
+    /// Copies `dst.len()` bytes out of the slice, from `at` on. The peer may have changed them.
     ///
     /// # Errors
     ///
-    /// They do not lie within the slice.
+    /// Returns [`OutOfPage`] if the bytes are not within the slice.
     pub fn read(&self, at: usize, dst: &mut [u8]) -> Result<(), OutOfPage> {
         self.0.read(at, dst)
     }
 
-    /// Copies bytes in, once, from `at` on.
+    /// Copies `src` into the slice, from `at` on. Writes each byte once.
     ///
     /// # Errors
     ///
-    /// They do not lie within the slice; it is untouched then.
+    /// Returns [`OutOfPage`] if the bytes are not within the slice. The slice is unchanged then.
     #[inline]
     pub fn write(&mut self, at: usize, src: &[u8]) -> Result<(), OutOfPage> {
         within(at, src.len(), self.len())?;
         self.0.page.write(usize::from(self.0.offset) + at, src)
     }
 
-    /// Copies what another page holds in, once, from `at` on: to hand a frame on that
-    /// was lent, in one copy.
+    /// Copies the bytes of `src`, a part of another page, into this slice from `at` on, in one
+    /// copy.
     ///
     /// # Errors
     ///
-    /// It does not fit; the slice is untouched then.
+    /// Returns [`OutOfPage`] if the bytes do not fit. The slice is unchanged then.
     #[inline]
     pub fn copy_from(&mut self, at: usize, src: VolatileSlice<'_>) -> Result<(), OutOfPage> {
         within(at, src.len(), self.len())?;

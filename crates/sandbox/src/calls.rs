@@ -1,7 +1,8 @@
 //! The system calls that the filters name.
 //!
-//! `strace` of workers under every policy, port and way to end gave [`ALLOWED`]; what a
-//! panic, an overflow of the stack and a signal handler call was added by reading.
+//! [`ALLOWED`] has the calls that `strace` showed of workers with every policy and port, up to
+//! every kind of end. Calls of a panic, of a stack overflow and of signal handlers were added from
+//! sources.
 
 use libc::{c_long, *};
 
@@ -62,8 +63,8 @@ pub const FORBIDDEN_HERE: &[c_long] = &[];
 /// Calls that reach into the memory of other processes.
 pub const REACHING: &[c_long] = &[SYS_process_vm_readv, SYS_process_vm_writev];
 
-/// Calls that a worker has no reason for, beside [`FORBIDDEN`]: open, connect, start something, act
-/// on files by name.
+/// Calls that no worker needs, beside [`FORBIDDEN`]: to open, to connect, to start a thread or
+/// process, and to change files by name.
 pub const STOPPED: &[c_long] = &[
     SYS_openat2,
     SYS_socket,
@@ -191,8 +192,8 @@ pub const ALLOWED_HERE: &[c_long] = &[];
 /// it has.
 pub const ALLOWED_EMBEDDED: &[c_long] = &[SYS_sendmsg, SYS_recvmsg];
 
-/// Further calls of a worker that has a packet socket: one sends or receives a burst. A message of a
-/// burst may have an address, such as another interface, which no filter sees; so only a backend
+/// Further calls of a worker that has a packet socket: one sends or receives a burst. A message of
+/// a burst may have an address, such as another interface, which no filter sees; so only a backend
 /// with such an uplink allows them.
 pub const BURSTS: &[c_long] = &[SYS_sendmmsg, SYS_recvmmsg];
 

@@ -4,33 +4,33 @@
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SandboxError {
-    /// The kernel refused `no_new_privs`, or has it not.
+    /// The kernel refused or lacks `no_new_privs`.
     #[error("no_new_privs: {0}")]
     Privileges(std::io::Error),
-    /// Capabilities could not be given up.
+    /// Capabilities could not be dropped.
     #[error("{call}: {source}")]
     Capabilities {
-        /// The call.
+        /// Name of the system call.
         call: &'static str,
-        /// The kernel's answer.
+        /// Error of the system call.
         source: std::io::Error,
     },
     /// The kernel refused a filter of system calls.
     #[error("seccomp: {0}")]
     Seccomp(#[from] seccompiler::Error),
-    /// The filter of the process was refused, so that of a worker would be.
+    /// The kernel refused the filter of the process, so it would refuse the filter of a worker.
     #[error("seccomp: the kernel takes no filter")]
     NoFilters,
-    /// No filter of system calls can be made for this processor.
+    /// A filter of system calls cannot be compiled for this processor.
     #[error("seccomp: {0}")]
     Filter(#[from] seccompiler::BackendError),
-    /// Landlock is not in this kernel.
+    /// The kernel has no landlock, or a filter around this process forbids it.
     #[error(
         "landlock is not in this kernel, or a filter around this process forbids it; Linux \
          5.13 or later can have it"
     )]
     NoLandlock,
-    /// Landlock is in this kernel, and is switched off.
+    /// The kernel has landlock, and it is switched off.
     #[error("landlock is switched off; add it to lsm= of the kernel's command line")]
     LandlockOff,
     /// The kernel refused a landlock rule.

@@ -20,9 +20,9 @@ pub enum Use {
     Read,
     /// Reading, writing and requests: a device.
     Device,
-    /// Making files anew, and writing them.
+    /// Making new files and writing them.
     Write,
-    /// All that is done with files, folders and sockets of one's own.
+    /// All operations on files, folders and sockets of the process's own.
     Own,
 }
 
@@ -45,22 +45,22 @@ impl Use {
 pub struct Files(Vec<(PathBuf, Use)>);
 
 impl Files {
-    /// An empty list.
+    /// Makes an empty list.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// With one more file or folder. One that is missing when the list takes effect is left
-    /// out: it cannot be opened then, also if it is made later.
+    /// Adds a file or folder. If it does not exist when the list takes effect, it cannot be opened,
+    /// even if it is made later.
     #[must_use]
     pub fn with(mut self, path: impl Into<PathBuf>, what: Use) -> Self {
         self.0.push((path.into(), what));
         self
     }
 
-    /// With the folder of a file, which may be replaced or made later; and, where the file
-    /// is a symbolic link, the folder that it leads to.
+    /// Adds the folder of a file, so that the file may be replaced or made later. If the file is a
+    /// symbolic link, also adds the folder of its target.
     #[must_use]
     pub fn with_folder_of(self, file: &Path, what: Use) -> Self {
         let folder = |path: &Path| match path.parent() {

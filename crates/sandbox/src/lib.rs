@@ -1,50 +1,76 @@
-//! Limits on what the threads of a backend may ask of the kernel, once they parse bytes of guests.
+//! A sandbox for the threads of a backend: limits on their system calls, files and capabilities,
+//! since they parse bytes of guests.
 //!
-//! [`Sandbox::enter`] confines the process, [`Worker::confine`] a worker thread,
-//! and [`Sandbox::close`] the control thread. The parts ([`Part`]):
+//! # When to use it
 //!
-//! - **No new privileges** (`prctl`): no program that is run could give rights. Seccomp
-//!   and landlock need it.
-//! - **Capabilities**: the process keeps `CAP_NET_ADMIN`, which makes TAPs. A worker keeps
-//!   none.
-//! - **No programs** (seccomp, all threads): a thread that calls `execve`, traces another
-//!   process, mounts, or loads code into the kernel ends the process ([`calls::FORBIDDEN`]).
-//! - **Workers** (seccomp): a worker uses the descriptors that it has. It opens, runs and
-//!   connects nothing.
-//! - **Files** (landlock): the control thread, and each thread that it starts later, opens
-//!   the files that [`Files`] lists, and makes no TCP connection.
+//! Enter the sandbox before the first thread is started. Confine each worker before its first
+//! packet, and close the control thread once it knows its files.
 //!
-//! A kernel without one of them runs with the others: [`Sandbox::missing`] says which part is
-//! missing and why. None of them can be undone.
+//! # Example
 //!
-//! # What happens to a thread that does more
+//! ```standalone_crate
+//! use grantway_sandbox::{Files, Host, Part, Sandbox, Use};
 //!
-//! On a worker there are three answers:
+//! let mut sandbox = Sandbox::enter(Host::None);
+//! let worker = sandbox.worker();
+//! let confined = std::thread::spawn(move || worker.confine().is_ok()).join().expect("no panic");
 //!
-//! - A call that no worker has a reason for, such as `execve`, `connect` or an `openat` for
-//!   writing, ends the process by SIGSYS ([`calls::STOPPED`]). The kernel's log names the
-//!   call. A thread that was taken over must not go on; a successor takes the vifs over, as
-//!   after any crash.
+//! // The control thread may read /proc from now on, and no other folder.
+//! sandbox.close(&Files::new().with("/proc", Use::Read));
+//! for part in sandbox.held() {
+//!     println!("holds: {}", part.held());
+//! }
+//! // A kernel may lack a part. Each message names the risk.
+//! for missing in sandbox.missing() {
+//!     println!("missing: {missing}");
+//! }
+//! if sandbox.held().contains(&Part::Files) {
+//!     assert!(std::fs::File::open("/etc/passwd").is_err());
+//! }
+//! println!("worker confined: {confined}");
+//! ```
+//!
+//! # Parts
+//!
+//! | [`Part`] | Mechanism | Threads | Effect |
+//! |---|---|---|---|
+//! | `Privileges` | `prctl` | all | no program that is run can get more rights; seccomp and landlock need it |
+//! | `Capabilities` | `capset` | all | the process keeps `CAP_NET_ADMIN`, which makes TAPs; a worker keeps none |
+//! | `Programs` | seccomp | all | a thread that runs a program, traces a process, mounts, or loads kernel code ends the process ([`calls::FORBIDDEN`]) |
+//! | `Workers` | seccomp | workers | a worker uses the descriptors that it has; it opens, runs and connects nothing |
+//! | `Files` | landlock | control thread, and threads that it starts later | opens only the files of [`Files`], and makes no TCP connection |
+//!
+//! [`Sandbox::enter`] confines the process, [`Worker::confine`] a worker thread, and
+//! [`Sandbox::close`] the control thread.
+//!
+//! # System calls of a worker
+//!
+//! - A call that no worker needs, such as `execve`, `connect` or an `openat` for writing, ends the
+//!   process by SIGSYS ([`calls::STOPPED`]). The kernel's log names the call. A compromised thread
+//!   must not continue. A successor takes over the vifs, as after any crash.
 //! - `openat` for reading fails with `EACCES`. The C library opens files by itself: glibc's
-//!   allocator reads `/proc/sys/vm/overcommit_memory` when it first gives memory back, and a
-//!   panic looks for symbols. Neither may end the process, and neither needs an answer.
-//! - Every other call fails with `ENOSYS`, unless it is listed ([`calls::ALLOWED`]). The list
-//!   says what is allowed, and not what is forbidden, because kernels get new calls, and a new
-//!   call that opens a file must not pass. A C library that tries a new call gets the answer
-//!   of an older kernel, for which it has a second way.
+//!   allocator reads `/proc/sys/vm/overcommit_memory` when it first returns memory, and a panic
+//!   reads symbols. Neither call may end the process, and both may fail.
+//! - A call in [`calls::ALLOWED`] is carried out. Every other call fails with `ENOSYS`. New kernels
+//!   get new calls, and a new call that opens a file must not pass, so the list has the allowed
+//!   calls. A C library that tries a new call gets the answer of an older kernel, and uses its
+//!   second way.
 //!
-//! # A helper
+//! # Guarantees and limits
 //!
-//! A process beside a backend ([`Host::None`]) keeps no capability. It closes its files as the
-//! control thread does.
+//! - No part can be undone.
+//! - A kernel that lacks a part runs with the others: [`Sandbox::missing`] has the missing parts
+//!   and the reasons.
+//! - On the embedded host ([`Host::Embedded`]) a grant copy is `process_vm_readv` of another
+//!   process's memory. So workers may make this call, and the process keeps `CAP_SYS_PTRACE`, and
+//!   `CAP_DAC_OVERRIDE` for the folder of another user. Landlock forbids this call to the control
+//!   thread, which copies by mapping instead.
+//! - A helper process beside a backend ([`Host::None`]) keeps no capability.
 //!
-//! # The embedded host
+//! # What it is not
 //!
-//! There a grant copy is `process_vm_readv` of another process's memory
-//! ([`Host::Embedded`]). So workers may make that call, and the process keeps
-//! `CAP_SYS_PTRACE`, and `CAP_DAC_OVERRIDE` for a folder of another user. Landlock forbids
-//! that call to the control thread, which has to copy by mapping. The embedded host is no
-//! isolation boundary anyway.
+//! - It does not isolate memory, time or network traffic: use cgroups and namespaces for these.
+//! - It is not for general programs: the lists of calls are those of Grantway's workers.
 #![forbid(unsafe_code)]
 
 pub mod calls;

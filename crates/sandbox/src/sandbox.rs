@@ -51,9 +51,9 @@ impl Host {
 /// A part of the sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// No program that is run gives rights.
+    /// No program that is run can get more rights.
     Privileges,
-    /// Only the capabilities that are needed.
+    /// The threads keep only the needed capabilities.
     Capabilities,
     /// No thread runs a program.
     Programs,
@@ -89,7 +89,7 @@ impl Part {
     }
 }
 
-/// A part that could not be had.
+/// A missing part of the sandbox, with the reason.
 #[derive(Debug)]
 pub struct Missing {
     /// The part.
@@ -104,7 +104,7 @@ impl fmt::Display for Missing {
     }
 }
 
-/// The sandbox of a process: what holds, and what is missing.
+/// The sandbox of a process: the parts in force, and the missing parts.
 #[derive(Debug)]
 pub struct Sandbox {
     worker: Worker,
@@ -114,16 +114,16 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Confines the process: no new privileges, no capabilities but those that are needed, no
-    /// programs. It has to be called before other threads are started, as capabilities belong
-    /// to threads.
+    /// Confines the process: no new privileges, only the needed capabilities, no programs. Call it
+    /// before the process starts other threads, since capabilities belong to threads. A part that
+    /// the kernel lacks is in [`Sandbox::missing`].
     #[must_use]
     pub fn enter(host: Host) -> Self {
         Self::enter_with(host, &[])
     }
 
-    /// Confines the process as [`Sandbox::enter`] does. Its workers may make the system calls of
-    /// `more`, too.
+    /// Confines the process as [`Sandbox::enter`] does. Its workers may also make the system calls
+    /// of `more`.
     #[must_use]
     pub fn enter_with(host: Host, more: &[c_long]) -> Self {
         settle();
@@ -147,14 +147,14 @@ impl Sandbox {
         sandbox
     }
 
-    /// Returns the confinement of a worker.
+    /// Returns a handle that confines worker threads.
     #[must_use]
     pub fn worker(&self) -> Worker {
         self.worker.clone()
     }
 
-    /// Confines the calling thread, and those that it starts later, to these files. Whether
-    /// it does is told by [`Sandbox::landlock`].
+    /// Confines the calling thread, and the threads that it starts later, to these files.
+    /// [`Sandbox::landlock`] returns the result.
     pub fn close(&mut self, files: &Files) {
         match files.enforce() {
             Ok(version) => {
@@ -165,13 +165,13 @@ impl Sandbox {
         }
     }
 
-    /// The parts that hold.
+    /// Returns the parts that are in force.
     #[must_use]
     pub fn held(&self) -> &[Part] {
         &self.held
     }
 
-    /// The parts that could not be had.
+    /// Returns the parts that are missing, with the reasons.
     #[must_use]
     pub fn missing(&self) -> &[Missing] {
         &self.missing
@@ -205,7 +205,8 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// The kernel refused what it did for the process: the thread must not serve.
+    /// Returns an error if the kernel refuses a filter that it accepted for the process, or the
+    /// capabilities cannot be dropped. The thread must not serve guests then.
     pub fn confine(&self) -> Result<(), SandboxError> {
         capabilities::keep(self.host.worker_keeps())?;
         for filter in self.filters.iter() {

@@ -14,8 +14,8 @@ pub struct PortId(pub u16);
 pub type Nanos = u64;
 
 /// Handle of a frame. The first bytes of the frame are private, in the arena of the run; the rest
-/// is where the buffer policy has it. Nodes read the private bytes and nothing else, so that no
-/// byte is judged that its sender can still write.
+/// is where the buffer policy has it. Nodes read only private bytes, so a sender cannot change a
+/// byte after its validation.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
     /// Start of the private bytes in the arena.
@@ -33,14 +33,14 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Returns the private bytes; none if the place is beyond the arena.
+    /// Returns the private bytes. Returns an empty slice if they are not inside the arena.
     #[inline]
     #[must_use]
     pub fn bytes<'a>(&self, arena: &'a [u8]) -> &'a [u8] {
         arena.get(self.range()).unwrap_or(&[])
     }
 
-    /// Returns the private bytes to be written; none if the place is beyond the arena.
+    /// Returns the private bytes, mutable. Returns an empty slice if they are not inside the arena.
     #[inline]
     #[must_use]
     pub fn bytes_mut<'a>(&self, arena: &'a mut [u8]) -> &'a mut [u8] {
@@ -52,7 +52,7 @@ impl Frame {
         at..at.saturating_add(self.head.min(self.len) as usize)
     }
 
-    /// Returns true if the whole frame is private: nobody else can write any of it.
+    /// Returns true if the whole frame is private, so that no other domain can write it.
     #[inline]
     #[must_use]
     pub fn is_private(&self) -> bool {
@@ -70,7 +70,7 @@ pub enum Verdict {
     To(PortId),
     /// The frame goes to every port but its source.
     Flood,
-    /// The frame goes nowhere, for this reason.
+    /// The frame is dropped for this reason.
     Drop(Reason),
     /// The frame's payload goes with an earlier frame.
     Merged,
@@ -117,16 +117,16 @@ impl Batch {
         Self::default()
     }
 
-    /// Forgets all frames.
+    /// Removes all frames.
     #[inline]
     pub fn clear(&mut self) {
         self.len = 0;
     }
 
-    /// Adds a frame. Gives it back if the batch is full.
+    /// Adds a frame.
     ///
     /// # Errors
-    /// The batch has [`BATCH_MAX`] frames already.
+    /// Returns the frame if the batch has [`BATCH_MAX`] frames already.
     #[inline]
     pub fn push(&mut self, frame: Frame) -> Result<(), Frame> {
         let at = self.len;
@@ -174,7 +174,7 @@ impl Batch {
         &mut self.frames[usize::from(frame)]
     }
 
-    /// Returns the headers of a frame, as far as nodes have read them.
+    /// Returns the headers of a frame that nodes have read so far.
     #[inline]
     #[must_use]
     pub fn headers(&self, frame: u8) -> &Headers {
@@ -253,7 +253,7 @@ impl Batch {
         })
     }
 
-    /// Returns the frames that go somewhere, in order, with their verdicts.
+    /// Returns the frames that are delivered, in order, with their verdicts.
     pub fn deliveries(&self) -> impl Iterator<Item = (u8, Verdict)> + '_ {
         self.all().iter().filter_map(|frame| match self.verdict(frame) {
             verdict @ (Verdict::To(_) | Verdict::Flood) => Some((frame, verdict)),

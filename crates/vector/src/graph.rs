@@ -27,6 +27,7 @@ pub struct NodeId(u8);
 
 /// Error of a graph that has too many nodes, or of a node that has too many ways out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum GraphError {
     /// Too many nodes.
     #[error("the graph has {NODES_MAX} nodes, expected no more; leave one out")]
@@ -43,6 +44,7 @@ pub enum GraphError {
 
 /// Counters of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct NodeCounters {
     /// The node's name.
     pub name: &'static str,
@@ -63,7 +65,7 @@ impl NodeCounters {
         self.packets as f64 / self.vectors.max(1) as f64
     }
 
-    /// Returns the average nanoseconds per frame; none if no list was timed.
+    /// Returns the average nanoseconds per frame, or `None` if no list was timed.
     #[must_use]
     pub fn ns_a_packet(&self) -> Option<f64> {
         (self.timed_packets > 0).then(|| self.timed_ns as f64 / self.timed_packets as f64)
@@ -80,8 +82,9 @@ struct Place {
     counters: NodeCounters,
 }
 
-/// Nodes, each with ways out to nodes that were added before it. So no way leads round, and each
-/// node takes at most one list of a batch. The work of a batch is bounded by nodes times frames.
+/// Graph of nodes. Each node has ways out to nodes that were added before it, so the graph has no
+/// cycle, and each node processes at most one list per batch. The work for a batch is at most the
+/// number of nodes times the number of frames.
 pub struct Graph {
     places: Vec<Place>,
     waiting: Box<[Set; NODES_MAX]>,
@@ -105,7 +108,7 @@ impl std::fmt::Debug for Graph {
 }
 
 impl Graph {
-    /// Makes a graph without a node. `clock` is for the nodes' times.
+    /// Makes a graph without nodes. `clock` measures the time that nodes take.
     #[must_use]
     pub fn new(clock: fn() -> Nanos) -> Self {
         Self {
@@ -122,10 +125,11 @@ impl Graph {
         }
     }
 
-    /// Adds a node in front of those to which its ways out lead.
+    /// Adds a node in front of the nodes to which its ways out lead. Way out number n leads to
+    /// `to[n]`.
     ///
     /// # Errors
-    /// The graph has too many nodes, or this node too many ways out.
+    /// Returns [`GraphError`] if the graph has too many nodes, or this node too many ways out.
     pub fn add(&mut self, node: impl Node + 'static, to: &[NodeId]) -> Result<NodeId, GraphError> {
         let name = node.name();
         let number = self.places.len();
@@ -146,8 +150,8 @@ impl Graph {
         Ok(NodeId(number as u8))
     }
 
-    /// Takes all frames of a batch through the graph, beginning at the node that was added last.
-    /// Afterwards the batch has the verdict on each frame.
+    /// Passes all frames of a batch through the graph. The node that was added last is the first.
+    /// Afterwards the batch has a verdict for each frame.
     pub fn run(&mut self, batch: &mut Batch, arena: &mut [u8], now: Nanos) {
         if batch.is_empty() || self.first >= self.places.len() {
             return;
@@ -192,9 +196,9 @@ impl Graph {
         }
     }
 
-    /// Has all nodes obey other rules, between two lists. No frame is lost, and what nodes remember
-    /// of frames stays. A rate that stays as it was, of a vif or of a filter with the same name,
-    /// keeps the bytes that are left of it. Twins that are given the same rules share these bytes.
+    /// Loads new rules into all nodes. No frame is lost, and the nodes keep their state of earlier
+    /// frames. An unchanged rate, of a vif or of a filter with the same name, keeps its remaining
+    /// bytes. Twins with the same rules share these bytes.
     pub fn load(&mut self, rules: &Arc<Rules>) {
         self.buckets = match &self.news {
             Some(_) => rules.common_buckets(&self.rules).clone(),
@@ -232,8 +236,8 @@ impl Graph {
         self.places.iter().any(|place| place.node.may_flood(head, now))
     }
 
-    /// Keeps news for the nodes' twins from now on, two facts per frame at most, until
-    /// [`Graph::news`] takes them. To be called before rules are loaded.
+    /// Collects news for the twins of the nodes, until [`Graph::news`] takes them: at most two
+    /// facts per frame. Call it before rules are loaded.
     pub fn has_twins(&mut self) {
         self.news.get_or_insert_default();
     }
@@ -243,7 +247,7 @@ impl Graph {
         self.news.iter_mut().flat_map(|news| news.drain(..))
     }
 
-    /// Takes in what twins learnt of frames.
+    /// Applies the news of twins.
     pub fn hear(&mut self, news: &[News], now: Nanos) {
         for place in self.places.iter_mut().filter(|_| !news.is_empty()) {
             news.iter().for_each(|news| place.node.hear(news, now));

@@ -1,22 +1,79 @@
-//! Many packets at each stage: batches of frames through a graph of nodes.
+//! A packet processor: batches of frames pass through a graph of nodes, such as a bridge, a
+//! firewall, or a rate limit.
 //!
-//! A [`Batch`] of up to 256 frames goes through a [`Graph`]. Each [`Node`] takes its step for a
-//! whole list before the next begins. If frames go different ways, the list splits, and comes
-//! together again in order. A frame is a handle: its first bytes are private, and the rest is where
-//! the buffer policy has it. No node looks at the rest. Afterwards the batch has a verdict for each
-//! frame, and the caller that filled the batch carries it out.
+//! # When to use it
 //!
-//! The modules are:
+//! - To decide for many frames at once where each one goes.
+//! - To extend Grantway's backend by a node of your own ([`Node`], or [`node::Single`] for one
+//!   frame at a time).
 //!
-//! - [`batch`], [`set`], [`headers`]: frames, lists of them, and their headers;
-//! - [`node`], [`graph`], [`reason`]: steps, their order, and reasons to drop a frame;
-//! - [`nodes`]: the steps; [`path`]: the graphs that a backend has;
-//! - [`rules`]: the rules of the nodes, and their file; [`report`]: the counters of the nodes;
-//! - [`deliver`]: delivery by verdicts, with frames cut and finished if a receiver needs that;
-//!   [`receivers`]: the frames that each port accepts as they are; [`merger`]: segments and
-//!   datagrams merged for a port that accepts large frames.
+//! # Example
 //!
-//! No input makes any of this panic, and no frame makes it allocate.
+//! A node that drops short frames. [`Graph::run`] passes the whole batch to it in one call.
+//!
+//! ```
+//! use grantway_vector::node::{Context, Node, Out};
+//! use grantway_vector::{Batch, Frame, Graph, PortId, Reason, Set, Verdict};
+//!
+//! struct LongOnly;
+//!
+//! impl Node for LongOnly {
+//!     fn name(&self) -> &'static str {
+//!         "long-only"
+//!     }
+//!     fn process(&mut self, list: &Set, context: &mut Context<'_>, _: &mut Out) {
+//!         for number in list.iter() {
+//!             match context.batch.frame(number).len {
+//!                 0..60 => context.drop(number, Reason::EthernetTruncated),
+//!                 _ => context.batch.decide(number, Verdict::To(PortId(1))),
+//!             }
+//!         }
+//!     }
+//! }
+//!
+//! let mut graph = Graph::new(|| 0);
+//! graph.add(LongOnly, &[])?;
+//! let mut arena = vec![0; 2048];
+//! let mut batch = Batch::new();
+//! batch.push(Frame { at: 0, head: 42, len: 42, ..Frame::default() }).expect("room");
+//! batch.push(Frame { at: 42, head: 1514, len: 1514, ..Frame::default() }).expect("room");
+//! graph.run(&mut batch, &mut arena, 0);
+//! assert_eq!(batch.verdict(0), Verdict::Drop(Reason::EthernetTruncated));
+//! assert_eq!(batch.verdict(1), Verdict::To(PortId(1)));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # How it works
+//!
+//! A [`Batch`] of up to 256 frames passes through a [`Graph`]. Each [`Node`] processes a whole list
+//! of frames before the next node begins. If frames take different ways, the list is split. It is
+//! joined again in the original order. A [`Frame`] is a handle: its first bytes are private, and
+//! the rest is where the buffer policy has it. Nodes never read the rest. After the run, the batch
+//! has a [`Verdict`] for each frame. The caller that filled the batch carries the verdicts out.
+//!
+//! # Modules
+//!
+//! | Module | Content |
+//! |---|---|
+//! | [`batch`], [`set`], [`headers`] | frames, lists of frames, and headers of frames |
+//! | [`node`], [`graph`], [`reason`] | the interface of nodes, their order, and reasons to drop a frame |
+//! | [`nodes`], [`path`] | the nodes of the backend, and its graphs |
+//! | [`rules`] | rules for the nodes, and their file |
+//! | [`report`] | counters of the nodes |
+//! | [`deliver`], [`receivers`] | delivery by verdicts, and the frames that each port accepts |
+//! | [`merger`] | segments and datagrams merged for a port that accepts large frames |
+//!
+//! # Guarantees and limits
+//!
+//! - No input makes it panic. No frame makes it allocate memory.
+//! - A node reads private bytes only, so no sender can change a byte after its validation.
+//! - The result does not depend on how frames were cut into lists.
+//! - The work for a batch is at most the number of nodes times the number of frames.
+//!
+//! # What it is not
+//!
+//! - It moves no bytes and owns no ports: `grantway-ports` and `grantway-backend` do.
+//! - It is not a programmable classifier such as eBPF: a new node is Rust code.
 #![forbid(unsafe_code)]
 
 pub mod batch;

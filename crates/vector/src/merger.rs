@@ -35,11 +35,11 @@ impl Merger {
     }
 
     /// Gives the frames at these places of `arena` to a port that wants them merged, as
-    /// [`Port::send_burst`] does. Datagrams are merged if the port wants that, too. Frames that can be merged are given as one frame, by its pieces.
-    /// Headers in the arena are changed.
+    /// [`Port::send_burst`] does. Datagrams are merged if the port wants that, too. Frames that can
+    /// be merged are given as one frame, by its pieces. Headers in the arena are changed.
     ///
     /// # Errors
-    /// The port is of no more use.
+    /// Returns an error if the port cannot be used any more.
     pub fn send_burst(
         &mut self,
         port: &mut dyn Port,
@@ -146,8 +146,8 @@ impl Merger {
 }
 
 /// Returns true if a frame of `len` bytes that begins with `head` is a TCP segment worth a look, or
-/// UDP for a receiver that accepts datagrams merged (`udp`). If neither the first nor the last frame
-/// of a burst is one, nothing is merged. So a burst of anything else costs next to nothing.
+/// UDP for a receiver that accepts datagrams merged (`udp`). If neither the first nor the last
+/// frame of a burst is one, nothing is merged. So a burst of anything else costs next to nothing.
 fn looks(head: &[u8], len: usize, udp: impl Fn() -> bool) -> bool {
     let protocol = match payload(head) {
         Payload::Ipv4(at) => head.get(at + 9),

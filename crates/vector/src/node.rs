@@ -113,14 +113,14 @@ pub trait Node: Send {
         None
     }
 
-    /// Returns true if the node may flood a frame that begins with `head`. Nothing is learnt by
-    /// asking.
+    /// Returns true if the node may flood a frame that begins with `head`. The call learns no
+    /// station.
     fn may_flood(&self, head: &[u8], now: Nanos) -> bool {
         let _ = (head, now);
         false
     }
 
-    /// Obeys other rules from now on. What the node remembers of frames stays.
+    /// Loads new rules. The node keeps its state of earlier frames.
     fn reload(&mut self, rules: &Arc<Rules>) {
         let _ = rules;
     }
@@ -130,7 +130,7 @@ pub trait Node: Send {
         let _ = buckets;
     }
 
-    /// Takes in what a twin learnt of a frame.
+    /// Applies a fact that a twin learnt from a frame.
     fn hear(&mut self, news: &News, now: Nanos) {
         let _ = (news, now);
     }
@@ -168,7 +168,7 @@ pub trait Single: Send {
         None
     }
 
-    /// Obeys other rules, as [`Node::reload`] says.
+    /// Loads new rules, as [`Node::reload`] does.
     fn reload(&mut self, rules: &Arc<Rules>) {
         let _ = rules;
     }
@@ -178,7 +178,7 @@ pub trait Single: Send {
         let _ = buckets;
     }
 
-    /// Forgets a port, as [`Node::forget`] says.
+    /// Forgets a port, as [`Node::forget`] does.
     fn forget(&mut self, port: PortId) {
         let _ = port;
     }

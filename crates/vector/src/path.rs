@@ -14,7 +14,7 @@ use std::fs::File;
 /// Settings of the nodes, beside the rules. The graphs of several workers have the same settings.
 #[derive(Clone)]
 pub struct Settings {
-    /// Secret that nobody outside can guess.
+    /// Secret that no guest can guess.
     pub secret: Secret,
     /// Clock by which the nodes' steps are timed.
     pub clock: fn() -> Nanos,
@@ -34,7 +34,7 @@ pub struct Settings {
 pub enum Nodes {
     /// A bridge without rules: [`bridge`].
     Bridge {
-        /// Secret that nobody outside can guess.
+        /// Secret that no guest can guess.
         secret: Secret,
         /// Clock by which the nodes' steps are timed.
         clock: fn() -> Nanos,

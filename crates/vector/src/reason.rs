@@ -24,7 +24,7 @@ reasons! {
     EthernetTruncated = "ethernet-truncated",
     /// The frame ends within a VLAN tag.
     VlanTruncated = "vlan-truncated",
-    /// More VLAN tags than are looked behind.
+    /// The frame has more VLAN tags than the nodes read.
     VlanDepth = "vlan-depth",
     /// The Ethernet source is the address of a group.
     EthernetSource = "ethernet-source",
@@ -40,7 +40,7 @@ reasons! {
     Ipv4Checksum = "ipv4-checksum",
     /// An IPv4 option without a length, or longer than the header.
     Ipv4Option = "ipv4-option",
-    /// A source route, which tells of another destination than the header.
+    /// An IPv4 source route, which has another destination than the header.
     Ipv4SourceRoute = "ipv4-source-route",
     /// An IPv4 source that no host has: a group, or the broadcast address.
     Ipv4Source = "ipv4-source",
@@ -110,7 +110,7 @@ reasons! {
     Rate = "rate",
     /// The destination is an address that bridges do not relay (IEEE 802.1Q, table 8-1).
     LinkLocal = "link-local",
-    /// The destination is where the frame came from.
+    /// The destination is the port from which the frame came.
     Hairpin = "hairpin",
     /// The frame is from one isolated vif to another.
     Isolated = "isolated",

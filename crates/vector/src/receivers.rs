@@ -22,7 +22,7 @@ impl Takes {
     /// All kinds, as a TAP accepts them if the kernel has segmentation of UDP.
     pub const ALL: Self = Self { checksum: true, gso_v4: true, gso_v6: true, udp: true };
 
-    /// Returns the kinds that a port wants merged; none if it wants nothing merged.
+    /// Returns the kinds that a port wants merged, or an empty result if it wants nothing merged.
     #[must_use]
     pub fn merged(caps: PortCaps) -> Self {
         match caps.wants_merged {

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 /// Frames for which a rule or a filter was the first that fits.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Count {
     /// Number of frames.
     pub packets: u64,
@@ -29,6 +30,7 @@ impl Count {
 
 /// A flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Flow {
     /// Source and destination address, as `Headers` has them.
     pub addresses: [u128; 2],
@@ -46,6 +48,7 @@ pub struct Flow {
 
 /// Counters of all nodes.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Report {
     /// Counts of the firewall's rules, in order, by name.
     pub rules: Vec<(String, Count)>,
@@ -75,8 +78,8 @@ pub struct Report {
 
 impl Report {
     /// Adds the report of a twin. Counts of the same rules add up. Stations and connections are
-    /// known to all twins, and those of the twin that knows most are reported; one twin alone refuses
-    /// a station.
+    /// known to all twins, and those of the twin that knows most are reported; one twin alone
+    /// refuses a station.
     pub fn add(&mut self, twin: &Self) {
         let sum = |known: &mut Vec<(String, Count)>, more: &[(String, Count)]| {
             // Rules that were loaded a moment ago have no counts that matter.

@@ -81,7 +81,7 @@ pub fn os_error(call: String, errno: Errno) -> Error {
         remedy: match errno {
             Errno::NOMEM => "free memory in this domain, or raise vm.max_map_count",
             Errno::NOTTY | Errno::NOSYS => {
-                "this kernel's driver is too old: use Linux 4.8 or later"
+                "this kernel's driver is too old: use Linux 4.9 or later"
             }
             Errno::ACCESS | Errno::PERM => "look at the hypervisor's security policy (xl dmesg)",
             Errno::MFILE | Errno::NFILE => "raise `ulimit -n`",

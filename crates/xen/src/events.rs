@@ -45,7 +45,7 @@ impl EventSet {
     }
 
     fn not_ours(&self, port: Port) -> Error {
-        let why = "not a port of this set of event channels";
+        let why = "found no port of this set of event channels with this number, expected one of its ports";
         Error::Event { domain: self.domain, port, why }
     }
 
@@ -157,7 +157,7 @@ impl EventChannels for EventSet {
             Errno::INVAL => Error::Event {
                 domain: remote,
                 port,
-                why: "bound already, or not made for us; expected an unbound port made for us",
+                why: "found it bound, or made for another domain; expected an unbound port made for this domain",
             },
             Errno::NOSPC => self.full(),
             Errno::SRCH => no_domain(remote),
@@ -197,7 +197,7 @@ impl EventChannels for EventSet {
 }
 
 fn no_domain(domain: DomId) -> Error {
-    Error::NoDomain { domain, remedy: "look at `xl list`: it ended, or was never there" }
+    Error::NoDomain { domain, remedy: "look at `xl list`: it ended, or never existed" }
 }
 
 #[cfg(test)]

@@ -10,11 +10,12 @@ use grantway_hypervisor::{Access, Counters, DomId, Error, GrantRef, Granted, Rel
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// Pages that gntalloc gives to all processes of a domain, unless its parameter says otherwise.
+/// Default limit of gntalloc: pages for all processes of a domain. Its module parameter `limit`
+/// changes it.
 pub const GNTALLOC_PAGES: u64 = 1024;
 
-/// Grants pages, as [`grantway_hypervisor::FrontendPlatform::grant`] does. `limit` is the driver's parameter
-/// of that name.
+/// Grants pages, as [`grantway_hypervisor::FrontendPlatform::grant`] does. `limit` is the driver's
+/// parameter of that name.
 pub fn grant(
     device: &Device<Gntalloc>,
     limit: u64,

@@ -14,7 +14,8 @@ use grantway_ring::SharedRun;
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// Grants that gntdev maps at a time, unless its parameter says otherwise.
+/// Default limit of gntdev: grants that are mapped at a time. Its module parameter `limit` changes
+/// it.
 pub const GNTDEV_GRANTS: u64 = 65_536;
 
 /// Maps grants, as [`grantway_hypervisor::Mapper::map`] does. `limit` is the driver's parameter of

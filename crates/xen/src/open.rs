@@ -4,8 +4,9 @@ use crate::store::StoreAt;
 use grantway_hypervisor::{DomId, Error};
 use std::path::PathBuf;
 
-/// Reason for which Xen cannot be used.
+/// Reason why Xen cannot be used. The message names the remedy.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// The machine runs on another hypervisor, or on none.
     #[error("this machine does not run on Xen ({found}); use the embedded host: grantway host")]
@@ -14,7 +15,7 @@ pub enum OpenError {
         found: String,
     },
     /// xenstored left its socket behind, and does not run.
-    #[error("nobody listens on {}: xenstored does not run; start it", socket.display())]
+    #[error("found no process that listens on {}, expected xenstored; start it", socket.display())]
     StoreDead {
         /// Path of the socket.
         socket: PathBuf,
@@ -178,7 +179,8 @@ mod tests {
         drop(UnixListener::bind(&socket).unwrap());
         assert_eq!(
             dead.refusal(),
-            "nobody listens on /var/run/xenstored/socket: xenstored does not run; start it"
+            "found no process that listens on /var/run/xenstored/socket, expected xenstored; \
+             start it"
         );
     }
 

@@ -62,20 +62,23 @@ impl Read {
 }
 
 impl Xen {
-    /// Finds out the number of this domain by its store. Keeps nothing open.
+    /// Opens the domain in which this process runs. Reads its number from the store, and leaves no
+    /// device open.
     ///
     /// # Errors
     ///
-    /// [`OpenError`]: this is not Xen, or there is no store. Each error names its remedy.
+    /// Returns [`OpenError`] if this is not Xen, or if the store cannot be used. Each message names
+    /// the remedy.
     pub fn open() -> Result<Arc<Self>, OpenError> {
         Self::open_in(Layout::system())
     }
 
-    /// Opens this domain again after a restore, which may have changed its number. Counters go on.
+    /// Opens this domain again after a restore, which may have changed its number. The counters
+    /// keep their values.
     ///
     /// # Errors
     ///
-    /// Fails as [`Xen::open`] does.
+    /// Returns the errors of [`Xen::open`].
     pub fn restored(&self) -> Result<Arc<Self>, OpenError> {
         Self::counted(self.layout.clone(), Arc::clone(&self.counters))
     }
@@ -108,12 +111,12 @@ impl Xen {
         }))
     }
 
-    /// Opens the devices that a backend needs, instead of with the first guest, and asks their
-    /// drivers for the requests that old kernels lack.
+    /// Opens the devices that a backend needs, before the first guest needs them. Checks that their
+    /// drivers have the requests that old kernels lack.
     ///
     /// # Errors
     ///
-    /// [`Error::Os`] names the device or the request, and the remedy if it is missing.
+    /// Returns [`Error::Os`] with the missing device or request, and the remedy.
     pub fn require_backend(&self) -> Result<(), Error> {
         let gntdev = self.gntdev.get()?;
         // A batch without copies does nothing.
@@ -125,11 +128,11 @@ impl Xen {
         evtchn.reset().map_err(|errno| lacks(self.evtchn.path(), "reset", errno))
     }
 
-    /// Opens gntalloc, which a frontend needs.
+    /// Opens gntalloc, which a frontend needs for its grants.
     ///
     /// # Errors
     ///
-    /// Fails as [`Xen::require_backend`] does.
+    /// Returns the errors of [`Xen::require_backend`].
     pub fn require_gntalloc(&self) -> Result<(), Error> {
         self.gntalloc.get().map(drop)
     }

@@ -1,11 +1,12 @@
-//! Interfaces of the drivers behind `/dev/xen`: request numbers, and the layout of their arguments.
+//! Interfaces of the drivers behind `/dev/xen`: request numbers, and layouts of arguments.
 //!
-//! The facts are those of Linux' `xen/gntdev.h`, `xen/gntalloc.h` and `xen/evtchn.h`;
-//! `tests/uapi.rs` checks each of them against these headers. All numbers are made with
+//! The source is Linux' headers `xen/gntdev.h`, `xen/gntalloc.h` and `xen/evtchn.h`. The test
+//! `tests/uapi.rs` compares each value with them. All numbers are made with
 //! `_IOC_NONE`, although most requests read and write their argument.
 //!
-//! [`GRANT_COPY`] came last, with Linux 4.9; the other requests are older than Linux 3.0. Linux 4.19
-//! has all of them. [`crate::Xen::require_backend`] asks the drivers.
+//! The newest request is [`GRANT_COPY`], of Linux 4.5 (commit a4cdb556cae0). The others are older
+//! than Linux 3.0. Messages name Linux 4.9, the first long-term kernel that has all of them.
+//! [`crate::Xen::require_backend`] asks the drivers.
 
 use rustix::ioctl::{Direction, Opcode, opcode};
 
@@ -19,15 +20,15 @@ const fn event(number: u8, bytes: usize) -> Opcode {
     opcode::from_components(Direction::None, b'E', number, bytes)
 }
 
-/// gntdev: announces a list of grants, to be mapped by mmap(2) at the offset that it returns.
+/// gntdev: announces a list of grants. Returns the offset at which mmap(2) maps them.
 pub const MAP_GRANT_REF: Opcode = grant(0, size_of::<MapGrantRef>());
-/// gntdev: forgets a list that was announced.
+/// gntdev: forgets an announced list.
 pub const UNMAP_GRANT_REF: Opcode = grant(1, size_of::<UnmapGrantRef>());
-/// gntdev: does a batch of grant copies.
+/// gntdev: carries out a batch of grant copies.
 pub const GRANT_COPY: Opcode = grant(8, size_of::<GrantCopy>());
-/// gntalloc: grants pages, to be mapped by mmap(2) at the offset that it returns.
+/// gntalloc: makes and grants pages. Returns the offset at which mmap(2) maps them.
 pub const ALLOC_GREF: Opcode = grant(5, size_of::<AllocGref>());
-/// gntalloc: gives pages back that it granted.
+/// gntalloc: returns granted pages to the driver.
 pub const DEALLOC_GREF: Opcode = grant(6, size_of::<DeallocGref>());
 /// evtchn: binds a new port to a port of a peer; returns the new port.
 pub const BIND_INTERDOMAIN: Opcode = event(1, size_of::<BindInterdomain>());

@@ -1,4 +1,4 @@
-//! A connection to a store, from the client's side.
+//! Client of a store.
 
 use crate::events::EventQueue;
 use crate::permission;
@@ -19,7 +19,7 @@ use grantway_hypervisor::{
 #[cfg(feature = "std")]
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Path of xenstored's socket.
+/// Default path of xenstored's socket.
 pub const DEFAULT_SOCKET: &str = "/run/xenstored/socket";
 
 /// Number of attempts to read a list in parts that changes meanwhile.
@@ -29,15 +29,15 @@ const LIST_TRIES: usize = 100;
 const BEGIN_TRIES: usize = 400;
 const BEGIN_WAIT: Duration = Duration::from_millis(5);
 
-/// A store over any transport: a Unix socket, or the file `/dev/xen/xenbus`.
+/// Client over any transport, such as a Unix socket or the file `/dev/xen/xenbus`.
 ///
-/// A request blocks until its answer is there. Watch events that come in the
-/// meantime wait for [`FrontendStore::next_event`]. Equal ones are merged, and there
-/// is a limit to their memory ([`Client::events_within`]), past which there is one
-/// for each watch: an event only says "look again".
+/// A request blocks until its answer comes. Watch events that come meanwhile are queued for
+/// [`FrontendStore::next_event`]. Equal events are merged. Their memory is limited
+/// ([`Client::events_within`]). Past the limit, one event per watch is kept: an event only means
+/// "read again".
 ///
-/// A store that breaks the protocol, or goes away, has ended the connection:
-/// every later call gives [`Error::Gone`].
+/// The connection ends if the store breaks the protocol or closes it. Every later call then returns
+/// [`Error::Gone`].
 pub struct Client<T> {
     transport: T,
     name: String,
@@ -66,7 +66,7 @@ impl Client<std::os::unix::net::UnixStream> {
     ///
     /// # Errors
     ///
-    /// [`Error::Os`], with what to start when nobody listens there.
+    /// Returns [`Error::Os`] if no store listens there. The message names the program to start.
     pub fn connect(socket: impl AsRef<std::path::Path>) -> Result<Self, Error> {
         use std::io::ErrorKind;
         let socket = socket.as_ref();
@@ -88,8 +88,7 @@ impl Client<std::os::unix::net::UnixStream> {
 }
 
 impl<T: Transport> Client<T> {
-    /// A client over a transport that is connected already. It may block or
-    /// not: the client waits either way.
+    /// Makes a client over a connected transport. The transport may be blocking or non-blocking.
     #[must_use]
     pub fn over(transport: T) -> Self {
         Self {
@@ -104,34 +103,34 @@ impl<T: Transport> Client<T> {
         }
     }
 
-    /// Has the client wait, for two seconds at most, while its domain has as many transactions as
-    /// the store gives it. xenstored gives a guest ten, which all of its processes share.
+    /// Makes the client wait for at most two seconds if its domain has used up its transactions.
+    /// xenstored allows ten at a time for all processes of a guest.
     #[must_use]
     pub fn patient(mut self) -> Self {
         self.begin_tries = BEGIN_TRIES;
         self
     }
 
-    /// Limits the memory of events that wait to so many bytes, in place of
-    /// [`crate::MAX_QUEUED_BYTES`]. To be called before the first watch.
+    /// Limits the memory of queued events to this number of bytes, in place of
+    /// [`crate::MAX_QUEUED_BYTES`]. Call it before the first watch.
     #[must_use]
     pub fn events_within(mut self, bytes: usize) -> Self {
         self.events = EventQueue::within(bytes);
         self
     }
 
-    /// Names the client for [`Error::Gone`], by a name that operators know.
+    /// Sets the name of the store for [`Error::Gone`], in words that operators know.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// A node's permissions; the first names its owner.
+    /// Returns the permissions of a node. The first entry names its owner.
     ///
     /// # Errors
     ///
-    /// [`Error::Store`] with `ENOENT` when it is not there.
+    /// Returns [`Error::Store`] with `ENOENT` if the node does not exist.
     pub fn permissions(&mut self, path: &str) -> Result<Vec<Permission>, Error> {
         let answer = self.on_path(MessageType::GetPerms, path, &[])?;
         let texts = strings(&answer);
@@ -140,11 +139,11 @@ impl<T: Transport> Client<T> {
             .ok_or_else(|| self.broken(&answer, "permissions such as n0 or r7"))
     }
 
-    /// Sets a node's permissions; the first names its owner.
+    /// Sets the permissions of a node. The first entry names its owner.
     ///
     /// # Errors
     ///
-    /// [`Error::Store`]; `EACCES` when the node is not ours.
+    /// Returns [`Error::Store`] with `EACCES` if the node belongs to another domain.
     pub fn set_permissions(&mut self, path: &str, permissions: &[Permission]) -> Result<(), Error> {
         let mut texts = Vec::new();
         for permission in permissions {
@@ -158,7 +157,7 @@ impl<T: Transport> Client<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Store`] with `ENOENT` when there is none.
+    /// Returns [`Error::Store`] with `ENOENT` if the connection has no such watch.
     pub fn unwatch(&mut self, path: &str, token: &str) -> Result<(), Error> {
         if [path, token].iter().any(|s| s.as_bytes().contains(&0)) {
             return Err(refused("unwatch", path, StoreErrno::Einval));
@@ -169,21 +168,20 @@ impl<T: Transport> Client<T> {
         Ok(())
     }
 
-    /// Makes a node with an empty value, and its parents; one that is there
-    /// stays as it is.
+    /// Makes a node with an empty value, and its parents. An existing node does not change.
     ///
     /// # Errors
     ///
-    /// As [`StoreOps::write`].
+    /// Returns the errors of [`StoreOps::write`].
     pub fn make_directory(&mut self, path: &str) -> Result<(), Error> {
         self.on_path(MessageType::Mkdir, path, &[]).map(drop)
     }
 
-    /// A domain's own folder, whether or not the domain is there.
+    /// Returns the folder of a domain, also if the domain does not exist.
     ///
     /// # Errors
     ///
-    /// [`Error::Store`].
+    /// Returns [`Error::Store`].
     pub fn domain_path(&mut self, domain: DomId) -> Result<String, Error> {
         let answer = self.on_path(MessageType::GetDomainPath, &domain.to_string(), &[])?;
         Ok(text(answer.strip_suffix(&[0]).unwrap_or(&answer)))
@@ -193,7 +191,7 @@ impl<T: Transport> Client<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Store`].
+    /// Returns [`Error::Store`].
     pub fn is_introduced(&mut self, domain: DomId) -> Result<bool, Error> {
         let answer = self.on_path(MessageType::IsDomainIntroduced, &domain.to_string(), &[])?;
         match answer.as_slice() {
@@ -207,7 +205,7 @@ impl<T: Transport> Client<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Store`]; `ENOSYS` from a store that is very old.
+    /// Returns [`Error::Store`] with `ENOSYS` if the store is too old for this request.
     pub fn reset_watches(&mut self) -> Result<(), Error> {
         self.request(MessageType::ResetWatches, 0, "", &[b"\0"])?;
         self.events.unwatch_all();

@@ -1,4 +1,4 @@
-//! Watch events that came while nobody asked for them.
+//! Watch events that wait in a client.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::{BTreeSet, VecDeque};
@@ -6,9 +6,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use grantway_hypervisor::WatchEvent;
 
-/// Most bytes of memory that waiting events take in a client, unless it has a limit of its own
-/// ([`Client::events_within`](crate::Client::events_within)). Past it, an event is told as one of
-/// the watch itself.
+/// Default limit of the memory for events that wait in a client, in bytes.
+/// [`Client::events_within`](crate::Client::events_within) sets another limit. Past the limit, an
+/// event for a path below a watch is reported as an event for the watched path.
 pub const MAX_QUEUED_BYTES: usize = 1 << 20;
 
 /// Bytes that an event takes besides its texts, which are kept twice.

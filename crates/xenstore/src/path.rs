@@ -1,58 +1,59 @@
-//! Paths: which are well formed, and what they are relative to.
+//! Paths: their validation and their kinds.
 
 use alloc::format;
 use alloc::string::String;
 use grantway_hypervisor::DomId;
 
-/// The longest absolute path, in bytes (`XENSTORE_ABS_PATH_MAX`).
+/// Length of the longest absolute path, in bytes (`XENSTORE_ABS_PATH_MAX`).
 pub const ABSOLUTE_MAX: usize = 3072;
 
-/// The longest relative path, in bytes (`XENSTORE_REL_PATH_MAX`).
+/// Length of the longest relative path, in bytes (`XENSTORE_REL_PATH_MAX`).
 pub const RELATIVE_MAX: usize = 2048;
 
-/// Start of a path.
+/// Kind of a path, by its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// At the root: `/local/domain/0/name`.
+    /// The path begins at the root, as `/local/domain/0/name`.
     Absolute,
-    /// At the domain's own folder: `device/vif/0`.
+    /// The path begins at the domain's own folder, as `device/vif/0`.
     Relative,
-    /// Nowhere in the tree: `@introduceDomain`, `@releaseDomain`.
+    /// The path is outside of the tree: `@introduceDomain`, `@releaseDomain`.
     Special,
 }
 
-/// Reason why a text is no valid path.
+/// Reason why a path is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PathError {
     /// The path is empty.
-    #[error("xenstore path: found an empty one")]
+    #[error("xenstore path: found an empty path, expected at least 1 byte")]
     Empty,
     /// The path is too long.
     #[error("xenstore path: found {found} bytes, expected at most {limit}")]
     TooLong {
-        /// Its length, in bytes.
+        /// Length of the path in bytes.
         found: usize,
-        /// The longest one of its kind.
+        /// Length of the longest path of this kind, in bytes.
         limit: usize,
     },
-    /// The path has a byte that is not allowed.
+    /// The path has an invalid byte.
     #[error("xenstore path: found byte {byte:#04x} at {at}, expected A-Z a-z 0-9 - _ @ /")]
     Byte {
         /// The byte.
         byte: u8,
-        /// Its place, from 0.
+        /// Index of the byte, from 0.
         at: usize,
     },
-    /// A name between two slashes, or after the last, is empty.
-    #[error("xenstore path: found an empty name, expected one slash between names and none last")]
+    /// A name is empty: there are two slashes in a row, or one at the end.
+    #[error("xenstore path: found an empty name, expected one slash between names and none at the end")]
     EmptyName,
 }
 
-/// Judges a path as it came over the wire.
+/// Validates a path of the wire, without its NUL. Returns its kind and its text.
 ///
 /// # Errors
 ///
-/// [`PathError`]: what is wrong with it.
+/// Returns [`PathError`] for an invalid path.
 pub fn validate(path: &[u8]) -> Result<(Kind, &str), PathError> {
     let kind = match path.first() {
         None => return Err(PathError::Empty),
@@ -86,7 +87,7 @@ pub fn validate(path: &[u8]) -> Result<(Kind, &str), PathError> {
     Ok((kind, text))
 }
 
-/// A domain's own folder: `/local/domain/N`.
+/// Returns a domain's own folder, `/local/domain/N`.
 #[must_use]
 pub fn home(domain: DomId) -> String {
     format!("/local/domain/{domain}")

@@ -1,10 +1,10 @@
-//! A node's permissions as text: a letter and a domain, `n0` or `r7`.
+//! Permissions of a node as text: a letter and a domain, such as `n0` or `r7`.
 
 use alloc::format;
 use alloc::string::String;
 use grantway_hypervisor::{DomId, Permission, Rights};
 
-/// One permission as text, without a NUL.
+/// Returns a permission as text, without a NUL.
 #[must_use]
 pub fn to_text(permission: Permission) -> String {
     let letter = match permission.rights {
@@ -16,7 +16,7 @@ pub fn to_text(permission: Permission) -> String {
     format!("{letter}{}", permission.domain)
 }
 
-/// The permission that a text is, or `None` when it is none.
+/// Reads a permission. Returns `None` if the text is invalid.
 #[must_use]
 pub fn from_text(text: &[u8]) -> Option<Permission> {
     let (letter, digits) = text.split_first()?;
@@ -30,7 +30,8 @@ pub fn from_text(text: &[u8]) -> Option<Permission> {
     Some(Permission { domain: domain(digits)?, rights })
 }
 
-/// A domain's number as decimal digits and nothing else.
+/// Reads the number of a domain. Returns `None` if there is anything but decimal digits, or the
+/// number is out of range.
 #[must_use]
 pub fn domain(digits: &[u8]) -> Option<DomId> {
     if !digits.iter().all(u8::is_ascii_digit) {

@@ -1,58 +1,59 @@
-//! The way of a client's bytes to its store and back.
+//! Transports: the byte streams between a client and its store.
 
 use alloc::string::String;
 use core::time::Duration;
 
-/// A state of a transport that is waited for.
+/// State of a transport for which a client waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ready {
-    /// Bytes to read, or the end of the connection.
+    /// There are bytes to read, or the connection has ended.
     Read,
-    /// Room for bytes to write.
+    /// There is space for bytes to write.
     Write,
 }
 
-/// A reason why a transport took or gave no bytes.
+/// Reason why a transport moved no bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TransportError {
-    /// There are none now. [`Transport::wait`] waits.
+    /// There are no bytes, or no space, at this moment. [`Transport::wait`] waits for them.
     NotReady,
-    /// The other end is gone.
+    /// The other end has closed the connection.
     Closed,
-    /// Anything else, for a person to read.
+    /// Any other failure, with its message.
     Failed(String),
 }
 
-/// The way to a store: two streams of bytes.
+/// Connection to a store: two streams of bytes.
 ///
 /// With the feature `std`, whatever can be read and written and has a descriptor is one: a Unix
 /// socket, or the file `/dev/xen/xenbus`. A unikernel has its page of two rings.
 pub trait Transport {
-    /// Reads bytes, as many as there are and `bytes` has room for.
+    /// Reads bytes into `bytes`, as many as are available and fit. Returns their number.
     ///
     /// # Errors
     ///
-    /// [`TransportError`]; nothing was read then.
+    /// Returns [`TransportError`] if no byte was read.
     fn read(&mut self, bytes: &mut [u8]) -> Result<usize, TransportError>;
 
-    /// Writes the first bytes of a message, as many as there is room for.
+    /// Writes the first bytes of `bytes`, as many as there is space for. Returns their number.
     ///
     /// # Errors
     ///
-    /// [`TransportError`]; nothing was written then.
+    /// Returns [`TransportError`] if no byte was written.
     fn write(&mut self, bytes: &[u8]) -> Result<usize, TransportError>;
 
     /// Returns true if the transport is ready, or its other end is gone; waits for that if `block`.
     ///
     /// # Errors
     ///
-    /// [`TransportError::Failed`].
+    /// Returns [`TransportError::Failed`].
     fn wait(&mut self, ready: Ready, block: bool) -> Result<bool, TransportError>;
 
-    /// Lets some time pass.
+    /// Waits for this time.
     fn pause(&mut self, time: Duration);
 
-    /// Returns the descriptor that is readable when bytes have come; none if the transport has none.
+    /// Returns the descriptor that is readable when bytes have come; none if the transport has
+    /// none.
     #[cfg(feature = "std")]
     fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         None

@@ -1,14 +1,14 @@
-//! Messages as bytes: a header of four little-endian words, then a payload of
-//! at most [`PAYLOAD_MAX`] bytes, mostly strings that end in a NUL.
+//! Messages, to and from bytes. A message has a header of four little-endian words, and a payload
+//! of at most [`PAYLOAD_MAX`] bytes. Most payloads are strings that end in a NUL.
 //!
-//! Xen's header gives the words in native order; Grantway runs where Xen does,
-//! on little-endian machines.
+//! Xen's header has the words in native order. Grantway runs on little-endian machines only, as Xen
+//! does.
 
 use alloc::vec::Vec;
 use core::fmt;
 
-/// The longest payload (`XENSTORE_PAYLOAD_MAX`). Whoever sends more has lost
-/// the thread, and the connection is closed.
+/// Length of the longest payload, in bytes (`XENSTORE_PAYLOAD_MAX`). After a longer one the stream
+/// cannot be read any more, so the connection must be closed.
 pub const PAYLOAD_MAX: usize = 4096;
 
 /// Bytes of a header.
@@ -18,13 +18,13 @@ pub const HEADER_LEN: usize = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum MessageType {
-    /// Talks to the daemon itself; once called `DEBUG`.
+    /// A command for the daemon itself. Its former name is `DEBUG`.
     Control = 0,
-    /// The names of a node's children.
+    /// Reads the names of a node's children.
     Directory = 1,
-    /// A node's value.
+    /// Reads the value of a node.
     Read = 2,
-    /// A node's permissions.
+    /// Reads the permissions of a node.
     GetPerms = 3,
     /// Sets a watch.
     Watch = 4,
@@ -38,34 +38,34 @@ pub enum MessageType {
     Introduce = 8,
     /// Makes the store forget a domain.
     Release = 9,
-    /// A domain's own folder.
+    /// Asks for the folder of a domain.
     GetDomainPath = 10,
     /// Sets a node's value.
     Write = 11,
-    /// Makes a node with an empty value, if it is not there.
+    /// Makes a node with an empty value if it does not exist.
     Mkdir = 12,
-    /// Removes a node and all below.
+    /// Removes a node and all nodes below it.
     Rm = 13,
     /// Sets a node's permissions.
     SetPerms = 14,
-    /// A watch fired; only ever sent by the store.
+    /// Event of a watch. Only the store sends it.
     WatchEvent = 15,
-    /// The answer to a request that failed: the name of an errno.
+    /// Answer to a failed request. The payload is the name of an error.
     Error = 16,
     /// Asks if the store knows a domain.
     IsDomainIntroduced = 17,
-    /// Lets a domain's shutdown be told again.
+    /// Allows another report of a domain's shutdown.
     Resume = 18,
     /// Gives one domain the rights of another.
     SetTarget = 19,
     /// Ends all watches and transactions of the connection.
     ResetWatches = 21,
-    /// A part of the names of a node's children.
+    /// Reads a part of the names of a node's children.
     DirectoryPart = 22,
 }
 
 impl MessageType {
-    /// Every type there is, by number.
+    /// All types, in the order of their numbers.
     pub const ALL: [Self; 22] = [
         Self::Control,
         Self::Directory,
@@ -91,19 +91,20 @@ impl MessageType {
         Self::DirectoryPart,
     ];
 
-    /// The type of that number, if there is one (20 once was `RESTRICT`).
+    /// Returns the type with this number, or `None` for an unknown number. 20 was `RESTRICT`, which
+    /// no longer exists.
     #[must_use]
     pub fn from_wire(number: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|t| t.number() == number)
     }
 
-    /// The number on the wire.
+    /// Returns the number on the wire.
     #[must_use]
     pub fn number(self) -> u32 {
         self as u32
     }
 
-    /// The word that an error message uses.
+    /// Returns the word for error messages.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -133,22 +134,22 @@ impl MessageType {
     }
 }
 
-/// The words before every payload. The type is kept as its number, for a
-/// server must be able to answer one that it does not know.
+/// Header of a message. The type is a number, since a server must also answer requests of unknown
+/// types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// The message's type; see [`MessageType::from_wire`].
+    /// Number of the message's type; see [`MessageType::from_wire`].
     pub kind: u32,
-    /// Chosen by the client, given back in the answer.
+    /// Number that the client chose. The answer repeats it.
     pub req_id: u32,
-    /// The transaction, or 0.
+    /// Number of the transaction, or 0 without one.
     pub tx_id: u32,
-    /// Bytes of payload that follow.
+    /// Bytes of the payload that follows.
     pub len: u32,
 }
 
 impl Header {
-    /// The header as bytes.
+    /// Returns the header in wire format.
     #[must_use]
     pub fn to_bytes(self) -> [u8; HEADER_LEN] {
         let mut out = [0; HEADER_LEN];
@@ -159,7 +160,7 @@ impl Header {
         out
     }
 
-    /// The header that these bytes are. The length is not judged yet.
+    /// Reads a header. Does not validate its length field.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; HEADER_LEN]) -> Self {
         let word = |at: usize| {
@@ -172,22 +173,22 @@ impl Header {
 /// A whole message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// Its header; `len` is the payload's length.
+    /// Header of the message. `len` is the length of the payload.
     pub header: Header,
-    /// Its payload, at most [`PAYLOAD_MAX`] bytes.
+    /// Payload of the message, at most [`PAYLOAD_MAX`] bytes.
     pub payload: Vec<u8>,
 }
 
 impl Message {
-    /// The payload cut at its NULs, if it is whole strings (it is empty, or
-    /// ends in a NUL).
+    /// Splits the payload into strings at its NULs, as [`strings`] does.
     #[must_use]
     pub fn strings(&self) -> Option<Vec<&[u8]>> {
         strings(&self.payload)
     }
 }
 
-/// Cuts `payload` at its NULs; `None` when the last string has none.
+/// Splits `payload` into strings at its NULs. Returns no strings for an empty payload, and `None`
+/// if the last string has no NUL.
 #[must_use]
 pub fn strings(payload: &[u8]) -> Option<Vec<&[u8]>> {
     if payload.is_empty() {
@@ -197,7 +198,7 @@ pub fn strings(payload: &[u8]) -> Option<Vec<&[u8]>> {
     Some(body.split(|byte| *byte == 0).collect())
 }
 
-/// A payload that is longer than [`PAYLOAD_MAX`].
+/// Error for a payload that is longer than [`PAYLOAD_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("xenstore payload: found {found} bytes, expected at most {PAYLOAD_MAX}")]
 pub struct TooLong {
@@ -205,12 +206,12 @@ pub struct TooLong {
     pub found: usize,
 }
 
-/// A message as bytes. The payload is the concatenation of `parts`, as they
-/// are: NULs are part of them.
+/// Makes a message in wire format. The payload is the concatenation of `parts`. The caller includes
+/// the NULs in the parts.
 ///
 /// # Errors
 ///
-/// [`TooLong`].
+/// Returns [`TooLong`] if the payload is longer than [`PAYLOAD_MAX`].
 pub fn encode(kind: u32, req_id: u32, tx_id: u32, parts: &[&[u8]]) -> Result<Vec<u8>, TooLong> {
     let found = parts.iter().fold(0_usize, |sum, part| sum.saturating_add(part.len()));
     let len = match u32::try_from(found) {
@@ -226,10 +227,10 @@ pub fn encode(kind: u32, req_id: u32, tx_id: u32, parts: &[&[u8]]) -> Result<Vec
     Ok(out)
 }
 
-/// Bytes in, whole messages out.
+/// Decoder of a byte stream into messages.
 ///
-/// It holds what was pushed and not yet taken, and no more: a caller that takes
-/// all messages after each push holds less than one message.
+/// It keeps only the bytes that were pushed and not taken yet. If the caller takes all messages
+/// after each push, it keeps less than one message.
 #[derive(Default)]
 pub struct Decoder {
     buffer: Vec<u8>,
@@ -245,13 +246,13 @@ impl fmt::Debug for Decoder {
 }
 
 impl Decoder {
-    /// A decoder that has seen nothing.
+    /// Makes a decoder for a new stream.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes bytes in. After a hostile length they are dropped.
+    /// Adds bytes of the stream. Drops them if a message was too long before.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.broken.is_some() {
             return;
@@ -263,12 +264,12 @@ impl Decoder {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole message, or `None` until more bytes come.
+    /// Returns the next whole message, or `None` if more bytes are needed.
     ///
     /// # Errors
     ///
-    /// [`TooLong`] as soon as a header says so, and ever after: the stream has
-    /// no place from which to go on.
+    /// Returns [`TooLong`] as soon as a header announces a payload that is too long, and at every
+    /// later call: the stream cannot be read any more.
     pub fn next_message(&mut self) -> Result<Option<Message>, TooLong> {
         if let Some(broken) = self.broken {
             return Err(broken);
@@ -298,7 +299,7 @@ impl Decoder {
         Ok(Some(Message { header, payload }))
     }
 
-    /// Returns true if [`Decoder::next_message`] has a message, or an error.
+    /// Returns true if [`Decoder::next_message`] would return a message or an error.
     #[must_use]
     pub fn has_message(&self) -> bool {
         let rest = self.buffer.get(self.taken..).unwrap_or_default();
@@ -309,7 +310,7 @@ impl Decoder {
         self.broken.is_some() || rest.split_first_chunk().is_some_and(whole)
     }
 
-    /// Bytes that were pushed and not yet taken.
+    /// Returns the number of bytes that were pushed and not taken yet.
     #[must_use]
     pub fn held(&self) -> usize {
         self.buffer.len() - self.taken

@@ -7,8 +7,8 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use grantway_ring::{PAGE_SIZE, SharedPage, SharedRun};
 
-/// First address of pages that Xen puts among the guest's. The heap ends below it, and the toolstack
-/// has nothing there.
+/// First address of pages that Xen puts among the guest's. The heap ends below it, and the
+/// toolstack has nothing there.
 pub(super) const WINDOW: usize = 0xe000_0000;
 /// Place of the page of shared information, and of the first page of the grant table.
 pub(super) const SHARED_INFO: usize = WINDOW;

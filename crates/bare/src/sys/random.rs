@@ -1,4 +1,4 @@
-//! Random numbers, where the processor has them.
+//! Random numbers of the processor.
 
 use core::arch::x86_64::__cpuid;
 
@@ -7,7 +7,8 @@ const RDRAND: u32 = 1 << 30;
 /// Attempts, of which the processor may refuse some.
 const TRIES: u32 = 10;
 
-/// Returns a random number by the processor's own instruction (`rdrand`); none if it has none.
+/// Returns a random number of the processor (`rdrand`). Returns `None` if the processor lacks the
+/// instruction, or refuses it repeatedly.
 #[must_use]
 pub fn random() -> Option<u64> {
     if __cpuid(1).ecx & RDRAND == 0 {

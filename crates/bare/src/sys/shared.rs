@@ -73,8 +73,8 @@ impl SharedInfo {
         at.wrapping_sub(self.ahead.load(SeqCst))
     }
 
-    /// Returns the nanoseconds since 1970 by the host's wall clock: the time at which the host started
-    /// by it, and the time since.
+    /// Returns the nanoseconds since 1970 by the host's wall clock: the time at which the host
+    /// started by it, and the time since.
     pub fn wall(&self) -> u64 {
         let mut bytes = [0; 12];
         self.settled(WALL, || {
@@ -88,8 +88,8 @@ impl SharedInfo {
         start.saturating_add(self.host_time())
     }
 
-    /// Has `read` read what Xen writes behind the version at an offset, until Xen wrote nothing of it
-    /// meanwhile.
+    /// Has `read` read what Xen writes behind the version at an offset, until Xen wrote nothing of
+    /// it meanwhile.
     fn settled(&self, at: usize, mut read: impl FnMut()) {
         // SAFETY: both places of a version lie in the page and are aligned; Xen changes a version
         // before and after it writes.

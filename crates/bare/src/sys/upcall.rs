@@ -7,11 +7,11 @@
 //!
 //! Interrupts are on only while the program waits ([`wait`]) or asks for it ([`during`]).
 //!
-//! `sti` turns interrupts on behind the instruction that follows it, so that no upcall comes between
-//! it and `hlt`. That is so of a processor, and not of everything that a guest runs on: where a
-//! hypervisor takes the processor away between the two, it has to give that state back with it. QEMU's
-//! emulation of AMD's virtual machines does not: its `vmrun` leaves `int_state` unread. So a handler
-//! that comes there goes on behind the `hlt`: the wait is over.
+//! `sti` turns interrupts on behind the instruction that follows it, so that no upcall comes
+//! between it and `hlt`. That is so of a processor, and not of everything that a guest runs on:
+//! where a hypervisor takes the processor away between the two, it has to give that state back with
+//! it. QEMU's emulation of AMD's virtual machines does not: its `vmrun` leaves `int_state` unread.
+//! So a handler that comes there goes on behind the `hlt`: the wait is over.
 
 /// Vector of the interrupt: the first behind those of exceptions.
 pub const VECTOR: usize = 32;

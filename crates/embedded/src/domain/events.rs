@@ -107,7 +107,11 @@ impl EventSet {
     }
 
     fn not_ours(&self, port: Port) -> Error {
-        Error::Event { domain: self.domain, port, why: "not a port of this set of event channels" }
+        Error::Event {
+            domain: self.domain,
+            port,
+            why: "found no port of this set of event channels with this number, expected one of its ports",
+        }
     }
 
     /// Asks the host for the set of a port's peer.

@@ -1,5 +1,5 @@
-//! A domain, from inside: one process that grants (a guest), or one beside it
-//! (a backend, a toolstack).
+//! A domain, from the inside: a process that grants pages (a guest), or a process beside it (a
+//! backend, a toolstack).
 
 mod control;
 mod copy;
@@ -30,19 +30,20 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-/// Part of a process in its domain.
+/// Role of a process in its domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// The process runs the domain: it holds the memory and the grant table, and its end is the
-    /// domain's. A domain has one such process.
+    /// The process runs the domain: it has the memory and the grant table. The domain ends with the
+    /// process. A domain has at most one guest process.
     Guest,
-    /// The process works in the domain beside others (a backend, a toolstack): events, store, maps
-    /// and copies, but no grants of its own.
+    /// The process works in the domain beside others, as a backend or a toolstack. It has events,
+    /// the store, maps and copies. It grants no pages.
     Service,
 }
 
-/// Reason why a process does not become part of a domain.
+/// Reason why a process cannot join a domain. The message names the remedy.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConnectError {
     /// No host serves the folder.
     #[error("no embedded host serves {}; start one: grantway host --dir {}", dir.display(), dir.display())]
@@ -64,7 +65,8 @@ pub enum ConnectError {
         /// The process.
         pid: u32,
     },
-    /// The platform refused: no such domain, another version, ...
+    /// The platform returned an error, for example since the domain does not exist, or since the
+    /// host has another version.
     #[error(transparent)]
     Platform(#[from] Error),
 }
@@ -90,11 +92,11 @@ pub struct Domain {
 impl Domain {
     /// Becomes a process of domain `id` at the host that serves `dir`.
     ///
-    /// Domain 0 is always there; any other must have been made ([`Domain::create_domain`]).
+    /// Domain 0 always exists. [`Domain::create_domain`] makes any other domain.
     ///
     /// # Errors
     ///
-    /// [`ConnectError`]; each names its remedy.
+    /// Returns [`ConnectError`]. The message names the remedy.
     pub fn connect(dir: &Path, id: DomId, role: Role) -> Result<Arc<Self>, ConnectError> {
         // The host knows the process once it said hello, and answers with the tables' sizes.
         let control = Arc::new(Control::connect(dir)?);
@@ -135,7 +137,7 @@ impl Domain {
         }))
     }
 
-    /// Returns the part of this process in the domain.
+    /// Returns the role of this process in the domain.
     #[must_use]
     pub fn role(&self) -> Role {
         self.role
@@ -162,7 +164,7 @@ impl Domain {
         self.control.descriptor()
     }
 
-    /// Returns true if the host is still there.
+    /// Returns true if the host still runs.
     #[must_use]
     pub fn host_is_alive(&self) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -173,7 +175,7 @@ impl Domain {
             && !fds[0].revents().contains(PollFlags::HUP)
     }
 
-    /// Takes one grant back, atomically (XSA-396: no test before the revoke).
+    /// Revokes one grant by an atomic operation, without a test before it (XSA-396).
     pub fn revoke(&self, gref: GrantRef) -> Revoke {
         match &self.granting {
             Some(granting) => granting.revoke(gref),

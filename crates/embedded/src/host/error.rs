@@ -3,18 +3,19 @@
 use rustix::io::Errno;
 use std::path::PathBuf;
 
-/// Reason why a host cannot start, or stopped.
+/// Reason why a host cannot start, or why it stopped. The message names the remedy.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum HostError {
     /// Another host has the folder.
     #[error("another host (pid {pid}) serves {}; stop it, or choose another --dir", dir.display())]
     Busy {
         /// The folder.
         dir: PathBuf,
-        /// Its process, 0 if that is not known.
+        /// Process id of that host; 0 if it is not known.
         pid: u32,
     },
-    /// The path is there and is no folder.
+    /// The path exists, and is no folder.
     #[error("{} is not a folder; choose another --dir", dir.display())]
     NotFolder {
         /// The path.

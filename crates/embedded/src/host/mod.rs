@@ -73,7 +73,7 @@ const ON_STORE: u64 = 1;
 const ON_SHUTDOWN: u64 = 2;
 const FIRST_ID: u64 = 16;
 
-/// Everything that the hypervisor and xenstored would hold.
+/// Host of domains. It has the state that the hypervisor and xenstored have on Xen.
 #[derive(Debug)]
 pub struct Host {
     folder: Folder,
@@ -91,12 +91,13 @@ pub struct Host {
 }
 
 impl Host {
-    /// Takes the folder `dir`, makes it if it is not there, and listens in it. The sockets of a
-    /// dead host are replaced.
+    /// Opens a host in the folder `dir`, and listens there. Makes the folder if it does not exist.
+    /// Replaces the sockets of a host that has ended.
     ///
     /// # Errors
     ///
-    /// [`HostError`]: another host serves the folder, it is no folder, or it may not be written.
+    /// Returns [`HostError`] if another host serves the folder, if the path is no folder, or if it
+    /// cannot be written.
     pub fn bind(dir: &Path, config: HostConfig) -> Result<Self, HostError> {
         let folder = Folder::open(dir)?;
         raise_descriptor_limit();
@@ -131,7 +132,7 @@ impl Host {
     ///
     /// # Errors
     ///
-    /// [`HostError::Os`] if epoll fails. Nothing that a process does ends a host.
+    /// Returns [`HostError::Os`] if epoll fails. No action of a process ends a host.
     pub fn run(&mut self, shutdown: impl AsFd) -> Result<(), HostError> {
         self.watch(&shutdown, ON_SHUTDOWN, EventFlags::IN).map_err(HostError::os("epoll_ctl"))?;
         let served = self.serve();
@@ -205,9 +206,9 @@ fn spare() -> Option<OwnedFd> {
     rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
-/// Raises the descriptor limit of this process as far as it may. A host holds a few descriptors for
-/// each process and each set of channels, a backend for each vif. A limit that cannot be raised
-/// stays, and the call that reaches it reports it.
+/// Raises the limit of open descriptors to the highest allowed value. A host needs a few
+/// descriptors per process and per set of event channels. A backend needs some per vif. If the
+/// limit cannot be raised, the call that reaches it reports the error.
 pub fn raise_descriptor_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);

@@ -70,7 +70,7 @@ impl Server {
         domain == DomId::ZERO || self.introduced.contains(&domain)
     }
 
-    /// Returns true if a node is there. A path that is not valid names no node.
+    /// Returns true if a node exists. Returns false for an invalid path.
     #[must_use]
     pub fn exists(&self, path: &str) -> bool {
         self.node_path(DomId::ZERO, path.as_bytes())

@@ -9,13 +9,13 @@
 //!
 //! # Promises
 //!
-//! - Access is judged as xenstored does: domain 0 may do all. A domain learns that a node is
+//! - Permissions are those of xenstored: domain 0 may do everything. A domain learns that a node is
 //!   missing (`ENOENT`) only if it may do the same with the nearest node above. Others get
 //!   `EACCES`.
-//! - A transaction sees the store as it was at its start. Its end gives `EAGAIN` if somebody else
-//!   has since changed a node that it looked at or changed. Nodes are judged one by one, and a
-//!   node's value apart from its children's names: two transactions that make different children of
-//!   one node both win. A transaction that changed nothing always wins.
+//! - A transaction sees the store as it was at its start. Its end gives `EAGAIN` if another
+//!   connection has since changed a node that it looked at or changed. Nodes are judged one by one,
+//!   and a node's value apart from its children's names: two transactions that make different
+//!   children of one node both win. A transaction that changed nothing always wins.
 //! - A watch fires once when it is set. Then it fires for its path, for all paths below, and for
 //!   its path if that goes with a node above it. The watcher is told if it may read the node, could
 //!   read it before, or may read its parent. Watches of a transaction fire at its end. An answer
@@ -27,7 +27,7 @@
 //! - When a domain is released, its nodes go, and its name goes from the permissions of others
 //!   (XSA-322). So a later domain of that number inherits nothing.
 //!
-//! `SET_TARGET` is not there (`ENOSYS`): it serves device models only.
+//! `SET_TARGET` is not implemented (`ENOSYS`): only device models need it.
 
 mod access;
 mod children;
@@ -82,19 +82,20 @@ impl fmt::Display for ConnId {
 
 /// Reason why a connection must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Fatal {
-    /// A payload that is too long: there is no place from which to go on.
+    /// A payload is too long. The stream cannot be read any more.
     #[error(transparent)]
     TooLong(#[from] TooLong),
-    /// More was put in than is ever held back, while the other side did not read. See
+    /// Too many bytes came in while the other side did not read its output. See
     /// [`Server::wants_input`].
     #[error("xenstore input: found {held} bytes held back, expected at most {MAX_HELD}")]
     Overrun {
         /// Bytes that are held back.
         held: usize,
     },
-    /// There is no such connection, or no longer.
-    #[error("xenstore connection {0} is not there")]
+    /// The connection does not exist, or was closed.
+    #[error("xenstore connection {0}: found none with this number, expected an open one")]
     Closed(ConnId),
 }
 
@@ -135,7 +136,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Makes a store with a root and nothing else; only domain 0 may look at it.
+    /// Makes a store with a root node only. Only domain 0 may read it.
     #[must_use]
     pub fn new(quotas: Quotas) -> Self {
         let mut ledger = Ledger::default();
@@ -185,7 +186,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`Fatal`]: close the connection, and call [`Server::disconnect`].
+    /// Returns [`Fatal`] if the connection must be closed. Call [`Server::disconnect`] then.
     pub fn input(&mut self, c: ConnId, bytes: &[u8]) -> Result<(), Fatal> {
         let connection = self.connections.get_mut(&c).ok_or(Fatal::Closed(c))?;
         connection.decoder.push(bytes);
@@ -227,8 +228,8 @@ impl Server {
         self.work(c)
     }
 
-    /// Returns the connections that have output. Look after each call that may fire watches: any of
-    /// them may have events.
+    /// Returns the connections that have output. Check them after each call that may fire watches,
+    /// since any connection may have events then.
     pub fn connections_with_output(&self) -> impl Iterator<Item = ConnId> + '_ {
         self.speaking.iter().copied()
     }

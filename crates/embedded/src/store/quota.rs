@@ -24,7 +24,7 @@ pub struct Quotas {
     /// Entries of a node's permissions.
     pub permissions: usize,
     /// Names in a path. This quota is our own: xenstored has only the path's length. At most
-    /// [`Quotas::MAX_DEPTH`] counts, for everybody.
+    /// [`Quotas::MAX_DEPTH`] takes effect, for all domains.
     pub depth: usize,
 }
 
@@ -50,11 +50,11 @@ impl Default for Quotas {
 /// Present usage of a domain.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Nodes that it owns.
+    /// Nodes that the domain owns.
     pub nodes: usize,
-    /// Watches that it has set.
+    /// Watches that the domain has set.
     pub watches: usize,
-    /// Transactions that it has under way.
+    /// Transactions of the domain that are open.
     pub transactions: usize,
 }
 

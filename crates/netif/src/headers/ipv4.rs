@@ -10,10 +10,10 @@ impl<'a> Ipv4<'a> {
     /// Bytes of a header without options.
     pub const BYTES: usize = 20;
 
-    /// Reads the header at `at`. Its options need not be there.
+    /// Reads the header at byte `at` of the frame. The frame may end within its options.
     ///
     /// # Errors
-    /// [`Why::Truncated`], [`Why::Version`] or [`Why::HeaderLength`], judged in this
+    /// Returns [`Why::Truncated`], [`Why::Version`] or [`Why::HeaderLength`], judged in this
     /// order.
     #[inline]
     pub fn read(frame: &'a [u8], at: usize) -> Result<Self, Why> {
@@ -41,14 +41,14 @@ impl<'a> Ipv4<'a> {
         half(self.0, 2).into()
     }
 
-    /// Returns a number that the fragments of one packet share.
+    /// Returns the identification, which all fragments of one packet share.
     #[inline]
     #[must_use]
     pub fn id(&self) -> u16 {
         half(self.0, 4)
     }
 
-    /// Returns which part of its packet this is.
+    /// Returns the part of the IP packet that this frame carries.
     #[inline]
     #[must_use]
     pub fn part(&self) -> Part {

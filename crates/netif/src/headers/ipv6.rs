@@ -2,7 +2,7 @@
 
 use super::{Part, Why, chunk, half, protocol};
 
-/// Most IPv6 extension headers that are passed over.
+/// Most IPv6 extension headers that are skipped.
 pub const MAX_EXTENSIONS: usize = 8;
 
 /// An IPv6 header.
@@ -16,7 +16,7 @@ impl<'a> Ipv6<'a> {
     /// Reads the header at `at`.
     ///
     /// # Errors
-    /// [`Why::Truncated`] or [`Why::Version`], judged in this order.
+    /// Returns [`Why::Truncated`] or [`Why::Version`], judged in this order.
     #[inline]
     pub fn read(frame: &'a [u8], at: usize) -> Result<Self, Why> {
         let header = Self(chunk(frame, at)?);
@@ -73,11 +73,11 @@ impl Extensions {
         self.at
     }
 
-    /// Passes over one extension header; `None` if there is no further one. All of
-    /// its bytes need not be there: see [`Extension::bytes`].
+    /// Skips one extension header, and returns it. Returns `None` if there is no further one. The
+    /// packet may end within it: see [`Extension::bytes`].
     ///
     /// # Errors
-    /// [`Why::Truncated`] if `packet` ends before the length of the extension header,
+    /// Returns [`Why::Truncated`] if `packet` ends before the length of the extension header,
     /// [`Why::Extensions`] behind [`MAX_EXTENSIONS`] of them. The walk is over then.
     #[inline]
     pub fn step(&mut self, packet: &[u8]) -> Result<Option<Extension>, Why> {
@@ -102,11 +102,11 @@ impl Extensions {
 /// An IPv6 extension header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extension {
-    /// Its number, one of [`protocol`].
+    /// Number of the header, one of [`protocol`].
     pub kind: u8,
     /// Start of the header, in bytes from the start of the frame.
     pub at: usize,
-    /// Its bytes: 8 to 2048.
+    /// Length of the header in bytes, 8 to 2048.
     pub len: usize,
 }
 
@@ -114,35 +114,35 @@ impl Extension {
     /// Returns the whole extension header.
     ///
     /// # Errors
-    /// [`Why::Truncated`]: `packet` ends within it.
+    /// Returns [`Why::Truncated`]: `packet` ends within it.
     #[inline]
     pub fn bytes<'a>(&self, packet: &'a [u8]) -> Result<&'a [u8], Why> {
         packet.get(self.at..self.at + self.len).ok_or(Why::Truncated)
     }
 
-    /// Returns how many addresses of a routing header are still to be visited.
+    /// Returns the number of addresses of a routing header that are still to be visited.
     ///
     /// # Errors
-    /// [`Why::Truncated`]: `packet` ends before that number.
+    /// Returns [`Why::Truncated`]: `packet` ends before that number.
     #[inline]
     pub fn segments_left(&self, packet: &[u8]) -> Result<u8, Why> {
         chunk(packet, self.at).map(|&[_, _, _, left]| left)
     }
 
-    /// Returns which part of its packet a fragment header announces.
+    /// Returns the part of the IP packet that a fragment header announces.
     ///
     /// # Errors
-    /// [`Why::Truncated`]: `packet` ends before that field.
+    /// Returns [`Why::Truncated`]: `packet` ends before that field.
     #[inline]
     pub fn part(&self, packet: &[u8]) -> Result<Part, Why> {
         let field = chunk(packet, self.at + 2).copied().map(u16::from_be_bytes)?;
         Ok(Part { at: field & 0xfff8, more: field & 1 != 0 })
     }
 
-    /// Returns the number that the fragments of one packet share.
+    /// Returns the identification, which all fragments of one packet share.
     ///
     /// # Errors
-    /// [`Why::Truncated`]: `packet` ends before the end of that number.
+    /// Returns [`Why::Truncated`]: `packet` ends before the end of that number.
     #[inline]
     pub fn fragment_id(&self, packet: &[u8]) -> Result<u32, Why> {
         chunk(packet, self.at + 4).copied().map(u32::from_be_bytes)

@@ -2,7 +2,7 @@
 
 use super::{Why, chunk, ethertype};
 
-/// Most VLAN tags that are passed over.
+/// Most VLAN tags that are skipped.
 pub const MAX_VLAN_TAGS: usize = 2;
 
 /// Start of the type field, in bytes from the start of the frame.
@@ -18,7 +18,7 @@ pub struct Link {
     pub ethertype: u16,
     /// Number of the outermost VLAN, below 4096; 0 without a tag.
     pub vlan: u16,
-    /// Start of what the frame carries, in bytes.
+    /// Start of the payload, in bytes from the start of the frame.
     pub at: usize,
 }
 
@@ -26,7 +26,7 @@ impl Link {
     /// Reads the type field, behind up to [`MAX_VLAN_TAGS`] tags.
     ///
     /// # Errors
-    /// [`Why::Truncated`]: the frame ends before its type.
+    /// Returns [`Why::Truncated`]: the frame ends before its type.
     #[inline]
     pub fn read(frame: &[u8]) -> Result<Self, Why> {
         let mut link = Self { ethertype: kind(frame, TYPE_AT)?, vlan: 0, at: TYPE_AT + 2 };
@@ -44,7 +44,7 @@ impl Link {
     }
 }
 
-/// Payload of a frame, by its type field. Its headers are not looked at.
+/// Payload of a frame, by its type field. The headers of the payload are not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Payload {
     /// An IPv4 packet, from this byte of the frame on.
@@ -57,7 +57,7 @@ pub enum Payload {
     Truncated,
 }
 
-/// Tells what a frame carries, behind up to [`MAX_VLAN_TAGS`] tags.
+/// Returns the payload of a frame, behind up to [`MAX_VLAN_TAGS`] tags.
 #[must_use]
 pub fn payload(frame: &[u8]) -> Payload {
     match Link::read(frame) {

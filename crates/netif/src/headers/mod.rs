@@ -73,7 +73,7 @@ pub mod tcp_flags {
     pub const CWR: u8 = 0x80;
 }
 
-/// Reason why a frame's headers were not read.
+/// Reason why the headers of a frame cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Why {
     /// The frame is shorter than an Ethernet header.
@@ -201,12 +201,12 @@ impl Headers {
 /// behind Ethernet, up to [`MAX_VLAN_TAGS`] VLAN tags, and IPv4 or IPv6 with up to
 /// [`MAX_EXTENSIONS`] extension headers.
 ///
-/// An IP length of 0 stands for the end of the frame: some stacks leave the
-/// length to the side that cuts the frame into segments.
+/// If the IP length is 0, the packet ends with the frame: some stacks leave the length to the end
+/// that makes the segments.
 ///
 /// # Errors
-/// What is wrong with the frame, or what it carries instead. Headers that do not
-/// end within `head` are [`Why::Truncated`], even if the frame is longer.
+/// Returns [`Why`] if the frame is faulty or carries something else. If the headers do not end
+/// within `head`, it is [`Why::Truncated`], even if the frame is longer.
 pub fn read(head: &[u8], len: usize) -> Result<Headers, Why> {
     if len < usize::from(ETH_HEADER_BYTES) {
         return Err(Why::TooShort);

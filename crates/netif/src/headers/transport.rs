@@ -10,10 +10,10 @@ impl<'a> Tcp<'a> {
     /// Bytes of a header without options.
     pub const BYTES: usize = 20;
 
-    /// Reads the header at `at`; its options are there, too.
+    /// Reads the header at byte `at`. The packet must have all its options.
     ///
     /// # Errors
-    /// [`Why::HeaderLength`], or [`Why::Truncated`] if `packet` ends within the header.
+    /// Returns [`Why::HeaderLength`], or [`Why::Truncated`] if `packet` ends within the header.
     #[inline]
     pub fn read(packet: &'a [u8], at: usize) -> Result<Self, Why> {
         let header = Self(chunk(packet, at)?);
@@ -58,10 +58,10 @@ impl<'a> Udp<'a> {
     /// Bytes of the header.
     pub const BYTES: usize = 8;
 
-    /// Reads the header at `at`. Its length field is not judged.
+    /// Reads the header at byte `at`. Does not validate its length field.
     ///
     /// # Errors
-    /// [`Why::Truncated`]: `packet` ends within the header.
+    /// Returns [`Why::Truncated`]: `packet` ends within the header.
     #[inline]
     pub fn read(packet: &'a [u8], at: usize) -> Result<Self, Why> {
         chunk(packet, at).map(Self)
@@ -83,9 +83,8 @@ impl<'a> Udp<'a> {
     }
 }
 
-/// Returns the ports of TCP or UDP, source first, as on the wire. The rest of the
-/// header need not be there. `None` if `number` is another protocol, or if `packet`
-/// ends before the ports do.
+/// Returns the ports of TCP or UDP, source first, as on the wire. The packet may end behind the
+/// ports. Returns `None` if `number` is another protocol, or if `packet` ends within the ports.
 #[inline]
 #[must_use]
 pub fn ports(packet: &[u8], number: u8, at: usize) -> Option<[u8; 4]> {

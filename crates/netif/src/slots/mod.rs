@@ -1,9 +1,8 @@
-//! Chains of slots to packets, and back, for both rings and from both ends.
+//! Chains of slots, to and from packets, for both rings and both ends.
 //!
-//! The readers take private copies of consecutive slots. What a peer wrote
-//! ends in one of three ways: a packet, a refusal (every slot is consumed and
-//! answered, and the vif goes on), or a fatal error (the vif is disabled). The
-//! lines between them are stock netback's and stock netfront's.
+//! The parsers take private copies of consecutive slots. They have three results: a packet, a
+//! refusal (every slot is consumed and answered, and the vif continues), or a fatal error (the vif
+//! is disabled). Stock netback and stock netfront make the same distinction.
 
 pub mod rx;
 pub mod tx;

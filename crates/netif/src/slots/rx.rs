@@ -1,4 +1,4 @@
-//! Receive: frames to responses (backend), responses to frames (frontend).
+//! Receive ring: frames to responses (backend), and responses to frames (frontend).
 
 use crate::extra::{Extra, ExtraError, Hash, has_more};
 use crate::offload::{Checksum, NotTcp, Offload};
@@ -7,20 +7,19 @@ use crate::{ETH_HEADER_BYTES, PAGE_BYTES, in_page};
 use arrayvec::ArrayVec;
 use thiserror::Error;
 
-/// Data slots of a frame that a backend may write: stock netfront takes 18,
-/// and one more only where the first is short. Extras are not counted, here
-/// and below.
+/// Most data slots of a frame that a backend writes. Stock netfront accepts 18, and one more only
+/// if the first is short. Extras do not count.
 pub const SLOTS_WRITTEN: usize = 18;
 
-/// Data slots of a frame that a frontend accepts.
+/// Most data slots of a frame that a frontend accepts. Extras do not count.
 pub const SLOTS_ACCEPTED: usize = 19;
 
-/// Headroom of Linux's XDP (`XDP_PACKET_HEADROOM`): stock netfront runs a program on the bytes from
-/// here on, wherever the response says that they begin.
+/// Headroom of Linux's XDP (`XDP_PACKET_HEADROOM`), in bytes. Stock netfront runs an XDP program on
+/// the bytes from this offset on, and ignores the offset of the response.
 pub const XDP_HEADROOM: u16 = 256;
 
-/// Largest headroom that a backend leaves free: the rest of the page takes an Ethernet frame of
-/// 1500 bytes.
+/// Largest headroom that a backend leaves free, in bytes. The rest of the page has room for an
+/// Ethernet frame with an MTU of 1500 bytes.
 pub const XDP_HEADROOM_MAX: u16 = 2048;
 
 const _: () = assert!(PAGE_BYTES - XDP_HEADROOM_MAX as usize >= 1522);
@@ -30,9 +29,9 @@ const fn data_slots(len: usize, room: usize) -> usize {
     1 + len.saturating_sub(room).div_ceil(PAGE_BYTES)
 }
 
-/// Posted requests that a frame of `len` bytes consumes. `room` is how many
-/// bytes go into the first page, 4096 less the offset (brought into 1 to 4096);
-/// `hash` says that the frame's hash goes with it.
+/// Returns the number of posted requests that a frame of `len` bytes consumes, extras included.
+/// `room` is the space in the first page: 4096 minus the offset, limited to 1 to 4096. `hash` is
+/// true if the frame's hash is sent.
 pub const fn rx_slots_needed(len: usize, room: usize, offload: Offload, hash: bool) -> usize {
     let room = match room {
         0 => 1,
@@ -45,20 +44,20 @@ pub const fn rx_slots_needed(len: usize, room: usize, offload: Offload, hash: bo
 /// Reason why a frame cannot be written.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RxWriteError {
-    /// Shorter than an Ethernet header.
+    /// The frame is shorter than an Ethernet header.
     #[error("frame of {found} bytes, expected at least {ETH_HEADER_BYTES}")]
     TooShort {
         /// Bytes of the frame.
         found: usize,
     },
-    /// The offset leaves no room in a page.
+    /// The offset is beyond the page.
     #[error("offset {found}, expected less than {PAGE_BYTES}")]
     OffsetOutOfPage {
         /// The offset given.
         found: u16,
     },
-    /// The offset leaves no room for an Ethernet header in the first page: stock
-    /// netfront crashes its guest on such a frame (XSA-522).
+    /// The offset leaves no room for an Ethernet header in the first page. Stock netfront crashes
+    /// its guest on a frame of this kind (XSA-522).
     #[error("offset {offset} leaves {room} bytes of the page, expected {ETH_HEADER_BYTES}")]
     FirstTooShort {
         /// The offset given.
@@ -66,18 +65,18 @@ pub enum RxWriteError {
         /// Bytes of the page behind it.
         room: u16,
     },
-    /// More pages than a frontend takes.
+    /// The frame needs more pages than a frontend accepts.
     #[error("frame of {len} bytes takes {slots} slots, expected at most {SLOTS_WRITTEN}")]
     TooManySlots {
         /// Bytes of the frame.
         len: usize,
-        /// Data slots that they take.
+        /// Data slots that the frame needs.
         slots: usize,
     },
-    /// Segmentation into segments of no bytes: stock netfront drops the frame.
+    /// The segment size is 0. Stock netfront drops such a frame.
     #[error("segment size 0, expected at least 1")]
     ZeroGsoSize,
-    /// Segmentation that netif does not have.
+    /// netif cannot express the segmentation.
     #[error(transparent)]
     NotTcp(#[from] NotTcp),
 }
@@ -106,20 +105,20 @@ pub enum RxSlot {
     Data {
         /// Start in its page, in bytes.
         offset: u16,
-        /// First byte, counted from the frame's start.
+        /// Offset of the first byte in the frame.
         start: usize,
-        /// Bytes; 1 to 4096.
+        /// Number of bytes, 1 to 4096.
         len: u16,
-        /// The response's flags.
+        /// Flags of the response.
         flags: RxFlags,
     },
-    /// An extra; the request's page stays untouched and goes back with it.
+    /// An extra. The page of the request is returned unchanged.
     Extra([u32; 2]),
 }
 
-/// Layout of a frame over posted requests: the first part, the extras, the other parts. Each takes
-/// one request, and its response goes to the ring index of that very request: stock netfront finds
-/// the page by the index.
+/// Layout of a frame over posted requests, in this order: the first part, the extras, the other
+/// parts. Each takes one request. The response must have the ring index of its request, since stock
+/// netfront finds the page by the index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RxLayout {
     len: usize,
@@ -130,13 +129,13 @@ pub struct RxLayout {
 }
 
 impl RxLayout {
-    /// Lays out a frame of `len` bytes, at `offset` in its first page, whose slot
-    /// holds an Ethernet header at least (XSA-522). Segmentation is written with
-    /// [`Checksum::Partial`], whatever `offload` says.
+    /// Lays out a frame of `len` bytes that begins at `offset` in its first page. The first slot
+    /// must have room for an Ethernet header (XSA-522). With segmentation, [`Checksum::Partial`] is
+    /// written, whatever `offload` has.
     ///
     /// # Errors
     ///
-    /// A frame that a stock netfront would drop, or crash on.
+    /// Returns [`RxWriteError`] for a frame that stock netfront would drop or crash on.
     #[inline]
     pub fn new(
         len: usize,
@@ -168,24 +167,25 @@ impl RxLayout {
         Ok(Self { len, offset, data, flags, extras })
     }
 
-    /// Returns the layout of the same frame at another offset in its first page.
+    /// Returns the layout of this frame at another offset in its first page.
     ///
     /// # Errors
     ///
-    /// The errors of [`RxLayout::new`] about the offset and the slots.
+    /// Returns the errors of [`RxLayout::new`] about the offset and the slots.
     pub fn at_offset(&self, offset: u16) -> Result<Self, RxWriteError> {
         let Self { len, offset: _, data: _, flags, ref extras } = *self;
         let data = first_and_rest(len, offset)?;
         Ok(Self { len, offset, data, flags, extras: extras.clone() })
     }
 
-    /// Requests that the frame consumes.
+    /// Returns the number of requests that the frame consumes.
     #[inline]
     pub fn slots(&self) -> usize {
         self.data + self.extras.len()
     }
 
-    /// Returns the content of the request consumed as number `slot`, from 0; None past the last.
+    /// Returns the content of the request that is consumed as number `slot`, from 0. Returns `None`
+    /// past the last request.
     #[inline]
     pub fn slot(&self, slot: usize) -> Option<RxSlot> {
         let part = match slot.checked_sub(1) {
@@ -209,8 +209,9 @@ impl RxLayout {
         Some(RxSlot::Data { offset, start, len, flags })
     }
 
-    /// The response's words for the request consumed as number `slot`, whose
-    /// id is `id` (an extra has no room for it); None past the last.
+    /// Returns the words of the response to the request that is consumed as number `slot`, from 0.
+    /// `id` is the id of the request. An extra has no field for it. Returns `None` past the last
+    /// request.
     #[inline]
     pub fn words(&self, slot: usize, id: u16) -> Option<[u32; 2]> {
         Some(match self.slot(slot)? {
@@ -227,39 +228,39 @@ impl RxLayout {
     }
 }
 
-/// A part of a received frame.
+/// Part of a received frame.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RxFragment {
-    /// The id that the backend wrote. It may lie: the page is found by `slot`
-    /// and the frontend's own record of that ring index (XSA-376).
+    /// The id that the backend wrote. Do not trust it: the frontend finds the page by `slot` and
+    /// its own record of the ring index (XSA-376).
     pub id: u16,
-    /// First byte inside the page.
+    /// Offset of the first byte in the page.
     pub offset: u16,
-    /// Bytes; `offset + len` is at most 4096. 0 is legal.
+    /// Number of bytes. `offset + len` is at most 4096. 0 is valid.
     pub len: u16,
-    /// Number of the slot among those given to [`parse_rx`].
+    /// Index of the slot in the argument of [`parse_rx`].
     pub slot: usize,
 }
 
-/// A received frame, over the private copies of its slots.
+/// Received frame. It borrows the private copies of its slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RxPacket<'a> {
     /// Its slots, in the order of the ring; judged.
     slots: &'a [[u32; 2]],
-    /// Bytes of the whole frame: 14 to 77824.
+    /// Bytes of the whole frame, 14 to 77824.
     pub len: usize,
-    /// Slots taken by extras; their pages are untouched, and are posted again.
+    /// Number of slots with extras. Their pages are unchanged, and can be posted again.
     pub extras: u8,
-    /// Checksum and segmentation. Segmentation implies [`Checksum::Partial`]
-    /// even where the backend forgot to say so, so the checksum field must not
-    /// be relied on when it is filled in.
+    /// Checksum and segmentation. With segmentation the checksum is [`Checksum::Partial`], even if
+    /// the backend did not set the flag. So code that completes the checksum must not rely on the
+    /// content of its field.
     pub offload: Offload,
-    /// The hash that the backend sent along.
+    /// Hash that the backend sent with the frame.
     pub hash: Option<Hash>,
 }
 
 impl<'a> RxPacket<'a> {
-    /// The parts in order; at least one and at most [`SLOTS_ACCEPTED`].
+    /// Returns the parts in order: at least one, at most [`SLOTS_ACCEPTED`].
     #[inline]
     pub fn fragments(&self) -> RxFragments<'a> {
         RxFragments { slots: self.slots, extras: self.extras.into(), next: 0 }
@@ -299,8 +300,8 @@ impl Iterator for RxFragments<'_> {
 
 impl ExactSizeIterator for RxFragments<'_> {}
 
-/// Reason why a frame is dropped, while the vif goes on. All its pages are posted again. Slots are
-/// counted from 0, the frame's first.
+/// Reason why a frame is dropped. The vif continues, and all pages of the frame can be posted
+/// again. Slots are numbered from 0 within the frame.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RxRefusal {
     /// The backend answered with an error.
@@ -311,7 +312,7 @@ pub enum RxRefusal {
         /// The status, below 0.
         status: i16,
     },
-    /// A part that does not end in the page in which it begins.
+    /// A part does not end in the page in which it begins.
     #[error(
         "slot {slot}: bytes {offset} to {offset} + {len}, expected an end at or below {PAGE_BYTES}"
     )]
@@ -323,7 +324,7 @@ pub enum RxRefusal {
         /// Bytes of the part.
         len: u16,
     },
-    /// An extra that no rule explains.
+    /// An extra is invalid.
     #[error("slot {slot}: {reason}")]
     BadExtra {
         /// Number of the slot in the frame.
@@ -331,13 +332,14 @@ pub enum RxRefusal {
         /// Fault of the extra.
         reason: ExtraError,
     },
-    /// The deprecated prefix, which no frontend of ours asks for.
+    /// A response has the deprecated flag [`RxFlags::GSO_PREFIX`], which this frontend never
+    /// requests.
     #[error("slot {slot}: segmentation prefix, expected a segmentation extra")]
     GsoPrefix {
         /// Number of the slot in the frame.
         slot: usize,
     },
-    /// More data slots than the protocol lets a backend use.
+    /// The frame has more data slots than the protocol allows.
     #[error("frame of {found} slots, expected at most {SLOTS_ACCEPTED}")]
     TooManySlots {
         /// Data slots of the frame.
@@ -351,20 +353,19 @@ pub enum RxRefusal {
     },
 }
 
-/// Error that keeps a frontend from reading on.
+/// Error after which a frontend cannot read the next frame.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RxFatal {
-    /// The frame goes on past what was published. Stock backends publish whole
-    /// frames and stock netfront drops such a one, but it is harmless to look
-    /// again after the next event: nothing was consumed, and the ring's end
-    /// bounds the wait.
+    /// The frame continues past the published slots. Stock backends publish whole frames, and stock
+    /// netfront drops the frame. A frontend may also try again after the next event: no slot was
+    /// consumed, and the size of the ring bounds the wait.
     #[error("frame goes on past the {published} published slots, expected its end")]
     Incomplete {
         /// Slots published from the frame's first on.
         published: usize,
     },
-    /// The frame goes on though it has taken the whole ring, so its end can
-    /// never come: the vif is disabled.
+    /// The frame has taken the whole ring and still continues. Its end can never come, so the vif
+    /// must be disabled.
     #[error("frame of {found} slots has no end, expected one within {RX_RING_ENTRIES}")]
     Endless {
         /// Slots of the frame so far.
@@ -377,29 +378,30 @@ pub enum RxFatal {
 pub enum RxOutcome<'a> {
     /// A frame.
     Packet(RxPacket<'a>),
-    /// Dropped; the vif goes on.
+    /// A refused frame. The vif continues.
     Refused(RxRefusal),
 }
 
-/// The first frame of a run of responses.
+/// Result for the first frame of consecutive responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RxParsed<'a> {
-    /// Slots consumed, extras included. Each gave a page back.
+    /// Number of slots consumed, extras included. Each returned a page.
     pub slots: usize,
-    /// Result for these responses.
+    /// The frame, or the reason of its refusal.
     pub outcome: RxOutcome<'a>,
 }
 
-/// Reads the first frame of `slots`, the private copies of consecutive
-/// responses from the frontend's consumer index up to what was published. None
-/// where there are no slots. At most 256 slots are looked at.
+/// Reads the first frame of `slots`. These are private copies of the responses from the frontend's
+/// consumer index up to the published index. Returns `None` if there are no slots. Reads at most
+/// 256 slots.
 ///
-/// A frame with something wrong is read to its end all the same, so that each
-/// of its pages is accounted for; the first thing found is the reason.
+/// A faulty frame is read to its end, so that the frontend gets all its pages back. The reason of
+/// the refusal is the first fault.
 ///
 /// # Errors
 ///
-/// A frame without an end; see [`RxFatal`] for which of the two is hostile.
+/// Returns [`RxFatal`] for a frame without an end. Its variants distinguish an incomplete frame
+/// from a hostile one.
 #[inline]
 pub fn parse_rx(slots: &[[u32; 2]]) -> Result<Option<RxParsed<'_>>, RxFatal> {
     let Some(&words) = slots.first() else {
@@ -419,9 +421,9 @@ pub fn parse_rx(slots: &[[u32; 2]]) -> Result<Option<RxParsed<'_>>, RxFatal> {
     Ok(Some(RxParsed { slots: 1, outcome: RxOutcome::Packet(packet) }))
 }
 
-/// All that a frame of one slot says where it is sound and says nothing but the
-/// state of its checksum: most are so, and `status` is the length then, 14 to 4096.
-/// None for any other slot: [`parse_rx`] judges it together with those behind.
+/// Reads a valid frame of one slot without extras. Most frames are of this kind. `status` is then
+/// the length in bytes, 14 to 4096. Returns `None` for any other slot: [`parse_rx`] reads it
+/// together with the slots that follow.
 #[inline]
 pub fn parse_one(words: [u32; 2]) -> Option<(RxResponse, Checksum)> {
     let response = RxResponse::from_words(words);

@@ -1,5 +1,5 @@
-//! Transmit: requests to packets (backend), packets to requests (frontend),
-//! and the answers to every slot.
+//! Transmit ring: requests to packets (backend), packets to requests (frontend), and the responses
+//! to all slots.
 
 mod write;
 
@@ -13,41 +13,41 @@ use crate::tx::{TX_RING_ENTRIES, TxFlags, TxRequest, TxResponse};
 use crate::{ETH_HEADER_BYTES, PAGE_BYTES, in_page};
 use thiserror::Error;
 
-/// Data slots of a packet that a frontend may send
-/// (`XEN_NETIF_NR_SLOTS_MIN`). Extras are not counted, here and below.
+/// Most data slots of a packet that a frontend sends (`XEN_NETIF_NR_SLOTS_MIN`). Extras do not
+/// count.
 pub const SLOTS_SENT: usize = 18;
 
-/// Data slots of a packet that a backend accepts: stock netback takes 18
-/// beside the first.
+/// Most data slots of a packet that a backend accepts: the first and 18 more, as in stock netback.
+/// Extras do not count.
 pub const SLOTS_ACCEPTED: usize = 19;
 
-/// Data slots that no honest frontend sends: from here on the vif is disabled;
-/// from [`SLOTS_ACCEPTED`] up to here the packet is dropped.
+/// Number of data slots from which on the vif is disabled, since no honest frontend sends so many.
+/// With fewer slots, but more than [`SLOTS_ACCEPTED`], only the packet is dropped.
 pub const SLOTS_FATAL: usize = 22;
 
-/// Room for the slots that [`write_tx`] appends: [`SLOTS_SENT`] and one of
-/// each extra, with some to spare.
+/// Capacity for the slots that [`write_tx`] appends. It is at least [`SLOTS_SENT`] and one extra of
+/// each kind.
 pub const SLOTS_WRITTEN: usize = 24;
 
 const _: () = assert!(SLOTS_SENT + 3 <= SLOTS_WRITTEN);
 
-/// One piece of a packet, inside one page.
+/// Piece of a packet, within one page.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TxFragment {
     /// Grant of the page.
     pub gref: u32,
-    /// First byte inside the page.
+    /// Offset of the first byte in the page.
     pub offset: u16,
-    /// Bytes of this piece; `offset + size` is at most 4096. 0 is legal, and
-    /// then there is nothing to copy or map (see [`TxFragment::is_empty`]).
+    /// Bytes of this piece. `offset + size` is at most 4096. 0 is valid: then there is nothing to
+    /// copy or map (see [`TxFragment::is_empty`]).
     pub size: u16,
     /// The request's id.
     pub id: u16,
 }
 
 impl TxFragment {
-    /// Returns true if there is nothing to fetch: no grant operation may be made for an empty
-    /// fragment (XSA-448). It is answered with the others.
+    /// Returns true if the fragment has no bytes. The backend must not make a grant operation for
+    /// it (XSA-448), and answers it like the others.
     pub const fn is_empty(&self) -> bool {
         self.size == 0
     }
@@ -56,45 +56,45 @@ impl TxFragment {
 /// A change of the multicast filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Multicast {
-    /// Let packets to this address through.
+    /// Passes packets to this address.
     Add([u8; 6]),
-    /// No longer let packets to this address through.
+    /// Stops passing packets to this address.
     Remove([u8; 6]),
 }
 
-/// A packet from a guest, or a change of its multicast filter, over the private
-/// copies of its slots.
+/// Packet from a guest, or a change of its multicast filter. It borrows the private copies of its
+/// slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TxPacket<'a> {
     /// Its slots, in the order of the ring; judged.
     slots: &'a [[u32; 3]],
     /// Bytes of the first fragment, worked out.
     first_size: u16,
-    /// Bytes of the whole packet: 14 to 65535, or 0 where `multicast` is set.
+    /// Bytes of the whole packet: 14 to 65535, or 0 if `multicast` is set.
     pub len: u16,
-    /// Ring slots taken by extras; they come after the first fragment's.
+    /// Number of ring slots with extras. They follow the slot of the first fragment.
     pub extras: u8,
-    /// Checksum and segmentation. Segmentation implies
-    /// [`Checksum::Partial`] even where the frontend forgot to say so, so the
-    /// checksum field must not be relied on when it is filled in.
+    /// Checksum and segmentation. With segmentation the checksum is [`Checksum::Partial`], even if
+    /// the frontend did not set the flag. So code that completes the checksum must not rely on the
+    /// content of its field.
     pub offload: Offload,
-    /// The hash that the frontend sent along.
+    /// Hash that the frontend sent with the packet.
     pub hash: Option<Hash>,
-    /// Set: this is no packet. It has a single empty fragment, for its id, and
-    /// is answered [`status::OKAY`], or [`status::ERROR`] where the filter is
+    /// Change of the multicast filter. If it is set, this is no packet: it has a single empty
+    /// fragment for its id. The response is [`status::OKAY`], or [`status::ERROR`] if the filter is
     /// full.
     pub multicast: Option<Multicast>,
 }
 
 impl<'a> TxPacket<'a> {
-    /// Ring slots that the packet took.
+    /// Returns the number of ring slots of the packet, extras included.
     #[inline]
     pub fn slots(&self) -> usize {
         self.slots.len()
     }
 
-    /// The pieces in order, at least one and at most [`SLOTS_ACCEPTED`]. Their
-    /// sizes sum up to `len`.
+    /// Returns the pieces in order: at least one, at most [`SLOTS_ACCEPTED`]. The sum of their
+    /// sizes is `len`.
     #[inline]
     pub fn fragments(&self) -> TxFragments<'a> {
         let (&first, later) = match self.slots {
@@ -107,7 +107,7 @@ impl<'a> TxPacket<'a> {
         TxFragments { first, later: later.get(usize::from(self.extras)..).unwrap_or(&[]) }
     }
 
-    /// The answers to each of its slots, in the order of the ring.
+    /// Returns the responses to all slots of the packet, in the order of the ring.
     #[inline]
     pub fn responses(&self, status: i16) -> TxResponses<'a> {
         TxResponses { slots: self.slots, first: true, extras: self.extras, status }
@@ -144,36 +144,36 @@ impl Iterator for TxFragments<'_> {
 
 impl ExactSizeIterator for TxFragments<'_> {}
 
-/// A packet that is not taken, while the vif goes on. Its slots are consumed
-/// and answered, usually with [`status::ERROR`].
+/// Refused packet. The vif continues. The slots are consumed and answered, usually with
+/// [`status::ERROR`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused<'a> {
     /// Its slots, in the order of the ring; at least one.
     slots: &'a [[u32; 3]],
-    /// Ring slots taken by extras; they come after the first data slot's.
+    /// Number of ring slots with extras. They follow the first data slot.
     pub extras: u8,
     /// Reason of the refusal.
     pub reason: TxRefusal,
 }
 
 impl<'a> Refused<'a> {
-    /// The answers to each of its slots, in the order of the ring.
+    /// Returns the responses to all slots of the packet, in the order of the ring.
     pub fn responses(&self, status: i16) -> TxResponses<'a> {
         TxResponses { slots: self.slots, first: true, extras: self.extras, status }
     }
 }
 
-/// Reason why a packet is refused. Odd, but buggy frontends do it.
+/// Reason why a packet is refused: a fault that occurs in buggy frontends.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TxRefusal {
-    /// More slots than the protocol lets a frontend use.
+    /// The packet has more data slots than the protocol allows.
     #[error("packet of {found} slots, expected at most {SLOTS_ACCEPTED}")]
     TooManySlots {
         /// Data slots of the packet.
         found: usize,
     },
-    /// The later fragments are longer than the packet. A frame of 64 KiB or
-    /// more, whose size has run over, looks like this.
+    /// The fragments after the first are longer than the packet. A frame of 64 KiB or more gives
+    /// this error, since its size overflows the field.
     #[error("packet of {total} bytes whose fragments past the first have {fragments}")]
     FragmentsExceedPacket {
         /// Bytes of the packet, from its first slot.
@@ -181,7 +181,7 @@ pub enum TxRefusal {
         /// Bytes of the fragments past the first.
         fragments: u32,
     },
-    /// Shorter than an Ethernet header.
+    /// The packet is shorter than an Ethernet header.
     #[error("packet of {found} bytes, expected at least {ETH_HEADER_BYTES}")]
     TooShort {
         /// Bytes of the packet.
@@ -189,30 +189,29 @@ pub enum TxRefusal {
     },
 }
 
-/// Fault that disables the vif: no working frontend does it. Slots are counted from 0, the packet's
-/// first.
+/// Fault for which the vif is disabled, since no working frontend makes it. Slots are numbered from
+/// 0 within the packet.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TxFatal {
-    /// The chain goes on past what was published. Frontends publish whole
-    /// packets.
+    /// The packet continues past the published slots. Frontends must publish whole packets.
     #[error("packet goes on past the {published} published slots, expected its end")]
     Truncated {
         /// Slots published from the packet's first on.
         published: usize,
     },
-    /// An absurd number of data slots.
+    /// The packet has [`SLOTS_FATAL`] data slots or more.
     #[error("packet of {found} slots or more, expected fewer than {SLOTS_FATAL}")]
     TooManySlots {
         /// Data slots seen.
         found: usize,
     },
-    /// More extras than the ring has slots beside the first.
+    /// The packet has more extras than the ring has slots beside the first.
     #[error("packet of {found} extras or more, expected fewer than {TX_RING_ENTRIES}")]
     TooManyExtras {
         /// Extras seen.
         found: usize,
     },
-    /// A fragment that does not end in the page in which it begins.
+    /// A fragment does not end in the page in which it begins.
     #[error(
         "slot {slot}: bytes {offset} to {offset} + {size}, expected an end at or below {PAGE_BYTES}"
     )]
@@ -224,7 +223,7 @@ pub enum TxFatal {
         /// Bytes of the fragment.
         size: u16,
     },
-    /// An extra that no rule explains.
+    /// An extra is invalid.
     #[error("slot {slot}: {reason}")]
     BadExtra {
         /// Number of the slot in the packet.
@@ -239,22 +238,22 @@ pub enum TxFatal {
 pub enum Outcome<'a> {
     /// A packet, or a change of the multicast filter.
     Packet(TxPacket<'a>),
-    /// Not taken; the vif goes on.
+    /// A refused packet. The vif continues.
     Refused(Refused<'a>),
 }
 
-/// The first packet of a run of slots.
+/// Result for the first packet of consecutive slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parsed<'a> {
-    /// Ring slots consumed, extras included; each wants one answer.
+    /// Number of ring slots consumed, extras included. Each needs one response.
     pub slots: usize,
-    /// Result for these slots.
+    /// The packet, or the reason of its refusal.
     pub outcome: Outcome<'a>,
 }
 
 impl<'a> Parsed<'a> {
-    /// The answers to each consumed slot, in the order of the ring: `status`
-    /// for data slots, [`status::NULL`] for extras.
+    /// Returns the responses to all consumed slots, in the order of the ring: `status` for data
+    /// slots, [`status::NULL`] for extras.
     #[inline]
     pub fn responses(&self, status: i16) -> TxResponses<'a> {
         match &self.outcome {
@@ -264,8 +263,8 @@ impl<'a> Parsed<'a> {
     }
 }
 
-/// The answers to the slots of one packet, one each, in the order of the ring:
-/// the first id, a [`status::NULL`] for each extra, the other ids.
+/// Responses to the slots of one packet, in the order of the ring: the first id, a [`status::NULL`]
+/// for each extra, the other ids.
 #[derive(Debug, Clone)]
 pub struct TxResponses<'a> {
     /// The slots that are still to be answered.
@@ -351,18 +350,15 @@ fn checksum(flags: TxFlags, segmented: bool) -> Checksum {
     }
 }
 
-/// Reads the first packet of `slots`, the private copies of consecutive
-/// requests from the backend's consumer index up to what was published. None
-/// where there are no slots.
+/// Reads the first packet of `slots`. These are private copies of the requests from the backend's
+/// consumer index up to the published index. Returns `None` if there are no slots.
 ///
-/// At most 22 data slots and 255 extras are looked at, however long the slice.
-/// As in stock netback, a request with a multicast extra ends with its extras:
-/// its size and [`TxFlags::MORE_DATA`] are not looked at. Unlike stock netback,
-/// which wants the first *fragment* to have 14 bytes, a packet needs only have
-/// them as a whole.
+/// It reads at most 22 data slots and 255 extras, even if the slice is longer. As in stock netback,
+/// a request with a multicast extra ends with its extras: its size and [`TxFlags::MORE_DATA`] are
+/// ignored. Stock netback requires 14 bytes in the first *fragment*. This function requires them in
+/// the whole packet only.
 ///
-/// What was parsed keeps the copies from being written, so that what was judged
-/// does not change:
+/// The result borrows the copies, so they cannot change after their validation:
 ///
 /// ```compile_fail
 /// # use grantway_netif::slots::parse_tx;
@@ -374,7 +370,7 @@ fn checksum(flags: TxFlags, segmented: bool) -> Checksum {
 ///
 /// # Errors
 ///
-/// What disables the vif; nothing is consumed then, and no slot is answered.
+/// Returns [`TxFatal`] for a fault that disables the vif. No slot is consumed or answered then.
 #[inline]
 pub fn parse_tx(slots: &[[u32; 3]]) -> Result<Option<Parsed<'_>>, TxFatal> {
     let Some(&words) = slots.first() else {
@@ -395,9 +391,8 @@ pub fn parse_tx(slots: &[[u32; 3]]) -> Result<Option<Parsed<'_>>, TxFatal> {
     Ok(Some(Parsed { slots: 1, outcome: Outcome::Packet(packet) }))
 }
 
-/// All that a packet of one slot says where it is sound and says nothing but the
-/// state of its checksum: most are so. None for any other slot: [`parse_tx`] judges
-/// it together with those behind.
+/// Reads a valid packet of one slot without extras. Most packets are of this kind. Returns `None`
+/// for any other slot: [`parse_tx`] reads it together with the slots that follow.
 #[inline]
 pub fn parse_one(words: [u32; 3]) -> Option<(TxFragment, Checksum)> {
     let TxRequest { gref, offset, flags, id, size } = TxRequest::from_words(words);

@@ -3,58 +3,58 @@
 use crate::state::XenbusState;
 use arrayvec::ArrayVec;
 
-/// Event that the backend sees.
+/// Event for the backend's machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BackendEvent {
-    /// The frontend's `state` node was read; None where it is missing. A node
-    /// that holds no state is [`XenbusState::Unknown`].
+    /// The frontend's `state` node was read. It is `None` if the node is missing. A node without a
+    /// valid state counts as [`XenbusState::Unknown`].
     Peer(Option<XenbusState>),
-    /// The backend's own `state` node was read; None where it is missing. Only
-    /// a toolstack writes it besides us: Closing, to ask for a detach.
+    /// The backend's own `state` node was read. It is `None` if the node is missing. Besides this
+    /// machine, only a toolstack writes the node: Closing requests a detach.
     Own(Option<XenbusState>),
-    /// The `online` node was read; false where it is "0" or missing.
+    /// The `online` node was read. It is false if the node is "0" or missing.
     Online(bool),
     /// [`BackendAction::Connect`] or [`BackendAction::TakeOver`] succeeded.
     Connected,
     /// [`BackendAction::Connect`] or [`BackendAction::TakeOver`] failed.
     ConnectFailed,
-    /// `hotplug-status` says "connected", or no script is to be waited for.
+    /// `hotplug-status` is "connected", or the vif has no script.
     HotplugDone,
-    /// The frontend uses its rings, but its ring references and ports are not
-    /// those that `Connect` or `TakeOver` found: it went round while we looked
-    /// away. To be looked at whenever a watch on its state fires.
+    /// The frontend uses its rings, but its ring references or ports differ from those at `Connect`
+    /// or `TakeOver`: it has reconnected meanwhile. Compare them whenever a watch on its state
+    /// fires.
     KeysChanged,
-    /// The frontend broke a rule for which its vif is disabled.
+    /// The frontend broke the protocol, so its vif must be disabled.
     Fatal,
-    /// The process gives the vif up for good. A process that is to be followed by a successor
-    /// simply exits.
+    /// The process gives up the vif for good. A process that has a successor exits without this
+    /// event.
     Shutdown,
 }
 
-/// Action that the caller is to take.
+/// Action for the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BackendAction {
-    /// Write the features that this backend offers. Comes before InitWait.
+    /// Write the features that this backend offers. It comes before InitWait.
     Advertise,
     /// Write the backend's `state` node.
     SetState(XenbusState),
-    /// Read the frontend's keys, map its rings, bind its ports; answer
+    /// Read the frontend's keys, map its rings, and bind its ports. Then pass
     /// [`BackendEvent::Connected`] or [`BackendEvent::ConnectFailed`].
     Connect,
-    /// Attach, from the journal, to rings that a killed process left in service,
-    /// and leave the store alone; answer as for [`BackendAction::Connect`].
+    /// Attach to the rings that a killed process left in service, by its journal. Do not write to
+    /// the store. Then pass the events of [`BackendAction::Connect`].
     TakeOver,
-    /// Give the queues the headroom that the frontend asks for by its key, or more as long as
-    /// [`BackendMachine::is_reconfiguring`].
+    /// Give the queues the headroom of the frontend's key. As long as
+    /// [`BackendMachine::is_reconfiguring`] returns true, it may be more.
     Headroom,
-    /// Stop serving; unmap and unbind all that is the frontend's, half-built or
-    /// not.
+    /// Stop serving. Unmap and unbind all resources of the frontend, also after an incomplete
+    /// `Connect`.
     Disconnect,
     /// Drop the vif and its network device. The last action of a machine.
     Destroy,
 }
 
-/// The actions of one event, to be carried out in order.
+/// Actions of one event. Carry them out in order.
 pub type BackendActions = ArrayVec<BackendAction, 8>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -78,7 +78,7 @@ enum Phase {
     Gone,
 }
 
-/// The backend's end of one vif.
+/// State machine of the backend's end of one vif.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct BackendMachine {
     phase: Phase,
@@ -91,18 +91,20 @@ pub struct BackendMachine {
 }
 
 impl BackendMachine {
-    /// Begins from whatever the store holds: `own` and `peer` are the two
-    /// `state` nodes (None where missing), `online` is the node of that name.
+    /// Begins with the present content of the store. `own` and `peer` are the two `state` nodes,
+    /// `None` if they are missing. `online` is the node of that name.
     ///
-    /// `takeover` says that a journal of a former process is at hand, and that it
-    /// names the ring references and ports that the store names. Both ends
-    /// found Connected are then taken over in silence, and so is a frontend that
-    /// reconfigures, which still gets its answer, and a frontend in
-    /// Connected where that process had not come to say so itself: it may have taken
-    /// requests from the rings. Without it, and in every other state, the vif goes
-    /// through Closing, Closed and InitWait until the frontend comes anew. (Stock Linux netfront stays in Closed until its
-    /// driver is bound again; Windows and our frontend come back by
-    /// themselves.)
+    /// `takeover` is true if there is a journal of a former process, and if it has the ring
+    /// references and ports of the store. Then the machine takes over without a change of state:
+    ///
+    /// - if both ends are Connected,
+    /// - if the frontend reconfigures, which still gets its answer,
+    /// - if the frontend is Connected and the former process was not yet: that process may have
+    ///   taken requests from the rings.
+    ///
+    /// Otherwise, and in every other state, the vif goes through Closing, Closed and InitWait until
+    /// the frontend connects again. Stock Linux netfront stays in Closed until its driver is bound
+    /// again. Windows and Grantway's frontend reconnect by themselves.
     pub fn start(
         own: Option<XenbusState>,
         peer: Option<XenbusState>,
@@ -141,7 +143,7 @@ impl BackendMachine {
         (machine, out)
     }
 
-    /// Takes in one event.
+    /// Handles one event. Returns the actions for the caller.
     pub fn handle(&mut self, event: BackendEvent) -> BackendActions {
         let mut out = BackendActions::new();
         if self.phase == Phase::Gone {
@@ -187,7 +189,7 @@ impl BackendMachine {
         out
     }
 
-    /// Returns the content of the backend's `state` node, as far as is known.
+    /// Returns the last known content of the backend's `state` node.
     pub fn shown(&self) -> Option<XenbusState> {
         self.shown
     }
@@ -197,9 +199,9 @@ impl BackendMachine {
         self.phase == Phase::Connected
     }
 
-    /// Returns true if the frontend may be changing its headroom: it says so, or may not know yet
-    /// that the backend has seen the change before. A program may then run on received frames, or
-    /// not, whatever its key says: it writes the key after its state.
+    /// Returns true if the frontend may be changing its headroom: its state is Reconfiguring, or it
+    /// may not know yet that the backend has seen the previous change. An XDP program may then run
+    /// or not, whatever the key is, since the frontend writes the key after its state.
     pub fn is_reconfiguring(&self) -> bool {
         self.peer == Some(XenbusState::Reconfiguring)
             || self.shown == Some(XenbusState::Reconfigured)
@@ -210,7 +212,7 @@ impl BackendMachine {
         matches!(self.shown, Some(XenbusState::Connected | XenbusState::Reconfigured))
     }
 
-    /// Returns true if the vif is gone; the machine does nothing more.
+    /// Returns true if the vif is gone. The machine then ignores all events.
     pub fn is_gone(&self) -> bool {
         self.phase == Phase::Gone
     }

@@ -3,64 +3,63 @@
 use crate::state::XenbusState;
 use arrayvec::ArrayVec;
 
-/// Event that the frontend sees.
+/// Event for the frontend's machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FrontendEvent {
-    /// The backend's `state` node was read; None where it is missing. A node
-    /// that holds no state is [`XenbusState::Unknown`].
+    /// The backend's `state` node was read. It is `None` if the node is missing. A node without a
+    /// valid state counts as [`XenbusState::Unknown`].
     Peer(Option<XenbusState>),
-    /// The frontend's own `state` node was read; None where it is missing. Only we
-    /// write it: a state that we did not show is another device's.
+    /// The frontend's own `state` node was read. It is `None` if the node is missing. Only this
+    /// machine writes the node, so another state means that the node belongs to a new device.
     Own(Option<XenbusState>),
     /// [`FrontendAction::Connect`] succeeded.
     Published,
     /// [`FrontendAction::Connect`] failed.
     ConnectFailed,
-    /// The backend broke a rule for which the vif is given up until
-    /// [`FrontendEvent::Restart`].
+    /// The backend broke the protocol. The vif is closed until [`FrontendEvent::Restart`].
     Fatal,
-    /// Try again after a failure. Nothing else than this leads back, so that
-    /// two broken ends do not chase each other.
+    /// Try again after a failure. Only this event does so, so that two faulty ends do not reconnect
+    /// in a loop.
     Restart,
-    /// Close for good.
+    /// Close the vif for good.
     Shutdown,
 }
 
-/// Action that the caller is to take.
+/// Action for the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FrontendAction {
     /// Write the frontend's `state` node.
     SetState(XenbusState),
-    /// Read the backend's features, grant the rings, allocate the ports, write
-    /// the keys; answer [`FrontendEvent::Published`] or
-    /// [`FrontendEvent::ConnectFailed`].
+    /// Read the backend's features, grant the rings, allocate the ports, and write the keys. Then
+    /// pass [`FrontendEvent::Published`] or [`FrontendEvent::ConnectFailed`].
     Connect,
-    /// The backend is Connected: announce the addresses, and use the control
-    /// ring. Packets may be queued from `Connect` on.
+    /// The backend is Connected. Announce the addresses, and use the control ring. Packets may be
+    /// queued from `Connect` on.
     Ready,
-    /// Stop using the rings, half-built or not. Grants that the backend may
-    /// still have mapped must be kept.
+    /// Stop using the rings, also after an incomplete `Connect`. Keep grants that the backend may
+    /// still have mapped.
     Disconnect,
-    /// The backend says that it let go: revoke what it was granted. Only the
-    /// revocation itself proves it.
+    /// Revoke the grants, since the backend reports that it no longer uses them. Only a successful
+    /// revocation proves it.
     Reclaim,
     /// Drop the device. The last action of a machine.
     Stop,
 }
 
-/// The actions of one event, to be carried out in order.
+/// Actions of one event. Carry them out in order.
 pub type FrontendActions = ArrayVec<FrontendAction, 8>;
 
-/// The way in which a frontend in Closed begins a new connection.
+/// Way in which a frontend in Closed begins a new connection.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reopen {
-    /// By Initialising, upon which the backend goes to InitWait: what every backend knows.
+    /// The frontend writes Initialising, and the backend goes to InitWait. Every backend supports
+    /// this.
     #[default]
     Initialising,
-    /// By the keys and Connected, written while the backend is in Closed, which then goes through
-    /// InitWait by itself: as Linux's netback and ours do. For domains in which Initialising
-    /// says something else: since Linux 7.0 a device that is no longer in it and returns to it is
-    /// taken for a new one, and given to xen-netfront where that is loaded.
+    /// The frontend writes its keys and Connected while the backend is in Closed. The backend then
+    /// goes through InitWait by itself: Linux's netback and Grantway's backend do so. This is for
+    /// Linux 7.0 or later: there, a device that returns to Initialising counts as a new device, and
+    /// xen-netfront takes it if it is loaded.
     Connected,
 }
 
@@ -81,7 +80,7 @@ enum Phase {
     Gone,
 }
 
-/// The frontend's end of one vif.
+/// State machine of the frontend's end of one vif.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FrontendMachine {
     phase: Phase,
@@ -102,11 +101,11 @@ pub struct FrontendMachine {
 }
 
 impl FrontendMachine {
-    /// Begins from whatever the store holds: `own` and `peer` are the two
-    /// `state` nodes, None where missing.
+    /// Begins with the present content of the store. `own` and `peer` are the two `state` nodes,
+    /// `None` if they are missing.
     ///
-    /// A frontend that finds itself Connected was another process's: its rings
-    /// are lost, and it goes through Closing and Closed back to Initialising.
+    /// If `own` is Connected, another process had the frontend. Its rings are lost, so the machine
+    /// goes through Closing and Closed back to Initialising.
     pub fn start(
         own: Option<XenbusState>,
         peer: Option<XenbusState>,
@@ -138,7 +137,7 @@ impl FrontendMachine {
         (machine, out)
     }
 
-    /// Takes in one event.
+    /// Handles one event. Returns the actions for the caller.
     pub fn handle(&mut self, event: FrontendEvent) -> FrontendActions {
         let mut out = FrontendActions::new();
         if self.phase == Phase::Gone {
@@ -172,7 +171,7 @@ impl FrontendMachine {
         out
     }
 
-    /// Returns the content of the frontend's `state` node, as far as is known.
+    /// Returns the last known content of the frontend's `state` node.
     pub fn shown(&self) -> Option<XenbusState> {
         self.shown
     }
@@ -187,7 +186,7 @@ impl FrontendMachine {
         self.held
     }
 
-    /// Returns true if the device is gone; the machine does nothing more.
+    /// Returns true if the device is gone. The machine then ignores all events.
     pub fn is_gone(&self) -> bool {
         self.phase == Phase::Gone
     }

@@ -1,23 +1,21 @@
-//! The handshake of the two ends through the store, as state machines without
-//! I/O.
+//! The handshake of both ends over xenstore, as state machines without I/O.
 //!
-//! A caller watches both `state` nodes (and, as a backend, `online` and
-//! `hotplug-status`), reads the node *again* whenever a watch fires, hands over
-//! what it holds now, and carries out the returned actions in order. The
-//! machines judge levels, not edges: a state that was missed, or is seen twice,
-//! does no harm. They are written against stock netfront and stock netback, and
-//! tested jointly with models of both.
+//! The caller watches both `state` nodes. A backend also watches `online` and `hotplug-status`.
+//! When a watch fires, the caller reads the node *again*, passes its present content to the
+//! machine, and carries out the returned actions in order. The machines use levels, not edges: a
+//! state that was missed or seen twice does no harm. They follow stock netfront and stock netback,
+//! and are tested jointly with models of both.
 //!
-//! The caller's side of the bargain: all actions of one event are carried out,
-//! and their answers ([`BackendEvent::Connected`] and the like) handed over,
-//! before the next event is. Neither machine ever deletes a node: directories
-//! are the toolstack's (mirage-net-xen #121). A caller writes a state in a
-//! transaction that first sees the node there, or the write brings a directory
-//! back that the toolstack has just removed.
+//! The caller must keep these rules:
 //!
-//! Levels have one weakness: an end that goes round quickly looks as if it had
-//! not moved. A frontend's new rings then show only in its keys, which is what
-//! [`BackendEvent::KeysChanged`] is for.
+//! - Carry out all actions of one event, and pass their answers ([`BackendEvent::Connected`] and
+//!   the like), before the next event.
+//! - Write a state in a transaction that first reads the node. Otherwise the write may bring back a
+//!   directory that the toolstack has just removed. Neither machine deletes a node: the directories
+//!   belong to the toolstack (mirage-net-xen #121).
+//!
+//! Levels have one weakness: an end that closes and reconnects quickly may look unchanged. The new
+//! rings of a frontend then show only in its keys: [`BackendEvent::KeysChanged`] reports them.
 
 pub mod backend;
 pub mod frontend;

@@ -8,8 +8,8 @@ use crate::wire::{is_group, mac_at};
 use grantway_netif::ETH_HEADER_BYTES;
 use grantway_netif::headers::{Link, ethertype};
 
-/// Splits frames by their network layer. A frame with more tags than are looked behind is dropped:
-/// no rule could be applied to its content.
+/// Splits frames by their network layer. A frame with too many VLAN tags is dropped, since no rule
+/// could be applied to its content.
 #[derive(Debug, Default)]
 pub struct Ethernet;
 

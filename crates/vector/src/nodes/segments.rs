@@ -9,7 +9,8 @@ use crate::set::Set;
 use grantway_netif::headers::protocol::{TCP, UDP};
 
 /// Reads the headers of TCP segments that may be merged, and of UDP datagrams if their receiver
-/// accepts them merged. Drops nothing: a faulty frame is left to its receiver. A checksum for which nobody vouches is checked if the whole frame is private.
+/// accepts them merged. Drops nothing: a faulty frame is left to its receiver. A checksum for which
+/// nobody vouches is checked if the whole frame is private.
 #[derive(Debug, Default)]
 pub struct Segments;
 

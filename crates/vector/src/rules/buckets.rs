@@ -6,15 +6,15 @@ use crate::nodes::classifier::filter::{Filter, Treatment};
 use crate::report::carried;
 
 impl Rules {
-    /// Returns the buckets of the rates that all twins have. The first of them that takes the rules,
-    /// in place of `old`, makes the buckets.
+    /// Returns the buckets of the rates that all twins have. The first of them that takes the
+    /// rules, in place of `old`, makes the buckets.
     pub(crate) fn common_buckets(&self, old: &Self) -> &Buckets {
         let known = || old.buckets.get().cloned().unwrap_or_default();
         self.buckets.get_or_init(|| self.buckets_after(old, &known()))
     }
 
-    /// Makes the buckets of the rates, in place of those of `old`. A rate that stays as it was, of a
-    /// vif or of a filter with the same name, keeps the bytes that are left of it.
+    /// Makes the buckets of the rates, in place of those of `old`. A rate that stays as it was, of
+    /// a vif or of a filter with the same name, keeps the bytes that are left of it.
     pub(crate) fn buckets_after(&self, old: &Self, known: &Buckets) -> Buckets {
         let kept = |rate: Option<Rate>, known: Option<Common>| {
             let rate = rate?;

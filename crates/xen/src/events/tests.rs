@@ -108,7 +108,11 @@ fn errors_are_one_line_with_a_remedy() {
     );
     let full = set.full().to_string();
     assert!(full.contains("is full at 1;") && full.contains("max_event_channels=N"), "{full}");
-    assert!(no_domain(DomId(7)).to_string().contains("domain 7 is not there"));
+    assert!(
+        no_domain(DomId(7))
+            .to_string()
+            .contains("domain 7: found no running domain, expected one;")
+    );
     set.close(Port(4));
     set.close(Port(4));
     assert_eq!(set.counts.len(), 0);

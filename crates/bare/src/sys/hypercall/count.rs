@@ -25,12 +25,12 @@ pub(super) fn note(number: u64) {
     count.store(count.load(Relaxed).wrapping_add(1), Relaxed);
 }
 
-/// Counts of the hypercalls that the guest has made since its entry.
+/// Counts of the guest's hypercalls since its entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hypercalls([u64; KINDS.len()]);
 
 impl Hypercalls {
-    /// Returns the counts as they are now.
+    /// Returns the present counts.
     #[must_use]
     pub fn now() -> Self {
         Self(KINDS.map(|(number, _)| COUNTS[number as usize].load(Relaxed)))

@@ -43,8 +43,8 @@ pub fn set_timer(at: u64) {
     let _ = unsafe { call(VCPU_OP, 8, 0, address) };
 }
 
-/// Returns the time for which Xen has run the guest's processor since the domain was made. Work of
-/// Xen's for the guest is part of it, waits are not. Zero if Xen does not say.
+/// Returns the time for which Xen has run the guest's processor since the domain was made. It
+/// includes Xen's work for the guest, and excludes waits. Returns zero if Xen does not report it.
 #[must_use]
 pub fn ran() -> Duration {
     #[repr(C)]
@@ -70,21 +70,21 @@ pub fn suspend() -> bool {
     given_up == 0
 }
 
-/// Reason for which a guest ends.
+/// Reason of a shutdown (`SHUTDOWN_*` of Xen's `sched.h`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shutdown {
     /// The guest has done its work.
     PowerOff = 0,
-    /// The guest is to be started anew.
+    /// The toolstack should start the guest again.
     Reboot = 1,
-    /// The guest cannot go on.
+    /// The guest has failed.
     Crash = 3,
 }
 
 /// Ends the guest.
 ///
-/// A guest that has no hypercalls yet halts its processor with interrupts off: Xen takes that for
-/// a power-off, and a machine without Xen stops.
+/// Before the guest can make hypercalls, this halts the processor with interrupts off. Xen treats
+/// that as a power-off. A machine without Xen stops.
 pub fn shutdown(reason: Shutdown) -> ! {
     let mut reason = reason as u32;
     // SAFETY: SCHEDOP_shutdown is 2, of sched_shutdown, a word. The guest is not run again.

@@ -11,53 +11,52 @@ use thiserror::Error;
 /// Reason why a packet cannot be written.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TxWriteError {
-    /// Not between 1 and [`SLOTS_SENT`] fragments.
+    /// The number of fragments is not within 1 to [`SLOTS_SENT`].
     #[error("packet of {found} fragments, expected 1 to {SLOTS_SENT}")]
     FragmentCount {
         /// Fragments given.
         found: usize,
     },
-    /// The fragments are not the packet.
-    #[error("packet of {len} bytes whose fragments have {sum}")]
+    /// The sum of the fragments is not the length of the packet.
+    #[error("packet of {len} bytes whose fragments have {sum}, expected the same sum")]
     LengthMismatch {
         /// Bytes of the packet, as given.
         len: u16,
         /// Bytes of its fragments.
         sum: u32,
     },
-    /// A fragment that does not end in the page in which it begins.
+    /// A fragment does not end in the page in which it begins.
     #[error(
         "fragment {fragment}: bytes {offset} to {offset} + {size}, expected an end at or below {PAGE_BYTES}"
     )]
     CrossesPage {
         /// Number of the fragment.
         fragment: usize,
-        /// First byte inside the page.
+        /// Offset of the first byte in the page.
         offset: u16,
         /// Bytes of the fragment.
         size: u16,
     },
-    /// A fragment of no bytes. Legal, but a netback without the cure of
-    /// XSA-448 crashes on it.
+    /// A fragment has no bytes. The protocol allows it, but a netback without the fix of XSA-448
+    /// crashes on it.
     #[error("fragment {fragment} is empty, expected at least 1 byte")]
     EmptyFragment {
         /// Number of the fragment.
         fragment: usize,
     },
-    /// The first fragment is shorter than an Ethernet header: stock netback
-    /// refuses such a packet.
+    /// The first fragment is shorter than an Ethernet header. Stock netback refuses such a packet.
     #[error("first fragment of {found} bytes, expected at least {ETH_HEADER_BYTES}")]
     ShortFirstFragment {
         /// Bytes of the first fragment.
         found: u16,
     },
-    /// Segmentation into segments of no bytes: stock netback disables the vif.
+    /// The segment size is 0. Stock netback disables the vif for it.
     #[error("segment size 0, expected at least 1")]
     ZeroGsoSize,
-    /// Segmentation that netif does not have.
+    /// netif cannot express the segmentation.
     #[error(transparent)]
     NotTcp(#[from] NotTcp),
-    /// A change of the multicast filter goes with one empty fragment.
+    /// A change of the multicast filter must have one empty fragment.
     #[error("multicast change with {fragments} fragments and {len} bytes, expected 1 and 0")]
     MulticastWithData {
         /// Fragments given.
@@ -66,26 +65,26 @@ pub enum TxWriteError {
         len: u16,
     },
     /// The list has no room for the packet's slots.
-    #[error("packet of {needed} slots, room for {room}")]
+    #[error("packet of {needed} slots, expected at most {room}: the free slots of the list")]
     NoRoom {
         /// Slots of the packet.
         needed: usize,
-        /// Slots that the list can still take.
+        /// Free slots of the list.
         room: usize,
     },
 }
 
-/// Appends the requests of one packet to `out`, in the order of the ring: the
-/// inverse of [`parse_tx`](super::parse_tx). `out` is untouched on error.
+/// Appends the requests of one packet to `out`, in the order of the ring. It is the inverse of
+/// [`parse_tx`](super::parse_tx).
 ///
-/// `len` is the packet's bytes. Segmentation is written with
-/// [`Checksum::Partial`], whatever `offload` says. A change of the multicast
-/// filter takes one empty fragment (its gref is not looked at) and `len` 0.
+/// `len` is the length of the packet in bytes. With segmentation, [`Checksum::Partial`] is written,
+/// whatever `offload` has. A change of the multicast filter has one empty fragment, whose grant
+/// reference is ignored, and `len` 0.
 ///
 /// # Errors
 ///
-/// A packet that a stock netback would drop or disable the vif for, and no
-/// room.
+/// Returns [`TxWriteError`] for a packet that stock netback would drop or disable the vif for, and
+/// if `out` has too few free slots. `out` is unchanged then.
 pub fn write_tx(
     fragments: &[TxFragment],
     len: u16,
@@ -136,9 +135,9 @@ pub fn write_tx(
     Ok(())
 }
 
-/// The request of a packet in one piece that nothing but its checksum is to be
-/// said of: what [`write_tx`] writes for it. Nothing is judged here, so that a burst
-/// is written in little time: the piece has at least 14 bytes, and ends in its page.
+/// Returns the request of a packet in one piece without extras, as [`write_tx`] writes it. To save
+/// time in a burst, it validates nothing: the caller ensures that the piece has at least 14 bytes,
+/// and ends in its page.
 #[inline]
 #[must_use]
 pub fn write_one(fragment: TxFragment, checksum: Checksum) -> [u32; 3] {
@@ -146,8 +145,9 @@ pub fn write_one(fragment: TxFragment, checksum: Checksum) -> [u32; 3] {
     TxRequest { gref, offset, flags: described(checksum), id, size }.to_words()
 }
 
-/// Changes words that [`write_one`] wrote for a piece of no bytes and an unknown checksum: now they
-/// name `size` bytes at the same place. Buffers are used again and again.
+/// Changes the size and the checksum of a request, for a buffer that is used again. `words` must
+/// come from [`write_one`] for this buffer, with 0 bytes and an unknown checksum. Returns the
+/// request for `size` bytes at the same place.
 #[inline]
 #[must_use]
 pub fn write_again(words: [u32; 3], size: u16, checksum: Checksum) -> [u32; 3] {

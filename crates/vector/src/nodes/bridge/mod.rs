@@ -21,8 +21,8 @@ use std::sync::Arc;
 /// spanning tree, so a BPDU of a guest would only disturb others.
 const NOT_RELAYED: u64 = 0x0180_c200_0000;
 
-/// Says where frames go, by the ports from which stations were heard. A verdict of a node before it
-/// stays. Frames of one list that are alike are looked up once.
+/// Sets the destination of frames by a table of stations and their ports, which it learns from
+/// frames. It keeps the verdict of an earlier node. It looks up equal frames of one list once.
 #[derive(Debug)]
 pub struct Bridge {
     table: Table,
@@ -30,7 +30,7 @@ pub struct Bridge {
 }
 
 impl Bridge {
-    /// Frames that go somewhere.
+    /// Frames that are delivered.
     pub const ON: Edge = Edge(0);
 
     /// Makes a bridge that knows no station.

@@ -89,8 +89,8 @@ impl Table {
     }
 
     /// Learns that a frame of a station came from a port, which may have `most` stations. Returns
-    /// true if that is news: the station is new there, or a quarter of its time has gone since the
-    /// last news of it.
+    /// true if twins need to know it: the station is new at the port, or a quarter of its time has
+    /// passed since they were last informed.
     #[inline]
     pub fn learn(
         &mut self,
@@ -113,8 +113,8 @@ impl Table {
         self.remember(station, port, (age, most), now)
     }
 
-    /// Learns a station that a twin heard. It is remembered for a quarter longer: so long may the
-    /// twin hear it before it tells of it again.
+    /// Learns a station that a twin heard. It is kept for a quarter longer, since the twin may hear
+    /// the station for that time before it reports it again.
     pub fn hear(&mut self, station: u64, port: PortId, limits: (Nanos, u32), now: Nanos) {
         self.learn(station, port, limits, now);
         if let Some(learnt) = self.learnt.get_mut(&station).filter(|learnt| learnt.port == port) {

@@ -1,4 +1,4 @@
-//! Fields that filters look at, as words that are masked and compared whole.
+//! Fields that filters compare, in words that are masked and compared as a whole.
 
 use crate::batch::Frame;
 use crate::headers::{Headers, Network};
@@ -8,7 +8,7 @@ use crate::wire::mac_at;
 /// Words of a key.
 pub const WORDS: usize = 8;
 
-/// Fields of a frame, fields that a filter wants, or a mask of them.
+/// Fields of a frame, fields that a filter requires, or a mask of fields.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key(pub [u64; WORDS]);
 
@@ -57,7 +57,7 @@ impl Key {
     }
 }
 
-/// Fields that a filter wants: a value, and a mask of the bits that matter.
+/// Fields that a filter requires: a value, and a mask of the bits that are compared.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Pattern {
     pub(super) value: Key,
@@ -85,79 +85,79 @@ impl Pattern {
         )
     }
 
-    /// Wants a network layer.
+    /// Requires a network layer.
     #[must_use]
     pub fn network(self, network: Network) -> Self {
         self.want(PORTS, (network as u64) << 16, 0xff << 16)
     }
 
-    /// Wants a source address in a network.
+    /// Requires a source address in a network.
     #[must_use]
     pub fn source(self, prefix: &Prefix) -> Self {
         self.address(SOURCE, prefix)
     }
 
-    /// Wants a destination address in a network.
+    /// Requires a destination address in a network.
     #[must_use]
     pub fn target(self, prefix: &Prefix) -> Self {
         self.address(TARGET, prefix)
     }
 
-    /// Wants an IP protocol.
+    /// Requires an IP protocol.
     #[must_use]
     pub fn protocol(self, protocol: u8) -> Self {
         self.want(PORTS, u64::from(protocol) << 24 | 1, 0xff << 24 | 1)
     }
 
-    /// Wants a source port, in the bits of the mask.
+    /// Requires a source port, in the bits of the mask.
     #[must_use]
     pub fn source_port(self, port: u16, mask: u16) -> Self {
         self.want(PORTS, u64::from(port) << 48 | 2, u64::from(mask) << 48 | 2)
     }
 
-    /// Wants a destination port, in the bits of the mask.
+    /// Requires a destination port, in the bits of the mask.
     #[must_use]
     pub fn target_port(self, port: u16, mask: u16) -> Self {
         self.want(PORTS, u64::from(port) << 32 | 2, u64::from(mask) << 32 | 2)
     }
 
-    /// Wants these TCP flags, in the bits of the mask.
+    /// Requires these TCP flags, in the bits of the mask.
     #[must_use]
     pub fn tcp_flags(self, flags: u8, mask: u8) -> Self {
         self.want(PORTS, u64::from(flags) << 8, u64::from(mask) << 8)
     }
 
-    /// Wants a source station, in the bits of the mask.
+    /// Requires a source station, in the bits of the mask.
     #[must_use]
     pub fn source_mac(self, mac: u64, mask: u64) -> Self {
         self.want(SOURCE_MAC, mac << 16, mask << 16)
     }
 
-    /// Wants a destination station, in the bits of the mask.
+    /// Requires a destination station, in the bits of the mask.
     #[must_use]
     pub fn target_mac(self, mac: u64, mask: u64) -> Self {
         self.want(TARGET_MAC, mac << 16, mask << 16)
     }
 
-    /// Wants an EtherType, behind VLAN tags.
+    /// Requires an EtherType, behind VLAN tags.
     #[must_use]
     pub fn ethertype(self, kind: u16) -> Self {
         self.want(SOURCE_MAC, kind.into(), 0xffff)
     }
 
-    /// Wants a VLAN.
+    /// Requires a VLAN.
     #[must_use]
     pub fn vlan(self, vlan: u16) -> Self {
         self.want(TARGET_MAC, vlan.into(), 0xffff)
     }
 
-    /// Wants frames from a vif.
+    /// Requires frames from a vif.
     #[must_use]
     pub fn vif(self, vif: crate::batch::PortId) -> Self {
         self.want(FROM, vif.0.into(), 0xffff)
     }
 
-    /// Returns true if a key fits.
+    /// Returns true if a key matches the pattern.
     #[must_use]
     pub fn fits(&self, key: &Key) -> bool {
         key.masked(&self.mask) == self.value

@@ -1,4 +1,4 @@
-//! The classifier: filters by exact and masked keys, as tc's flower has them.
+//! Classifier: filters with exact and masked keys, like the classifier `flower` of Linux' tc.
 
 pub(crate) mod filter;
 pub(crate) mod key;
@@ -18,7 +18,7 @@ use crate::report::{Count, Report, carried};
 use crate::rules::Rules;
 use std::sync::Arc;
 
-/// Treats frames as the first filter that fits says.
+/// Applies the first matching filter to each frame.
 #[derive(Debug, Default)]
 pub struct Classifier {
     rules: Arc<Rules>,

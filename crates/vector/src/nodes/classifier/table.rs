@@ -12,24 +12,25 @@ pub const FILTERS_MAX: usize = 65_536;
 
 /// Reason why filters cannot be compiled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum FilterError {
-    /// Too many filters.
+    /// There are too many filters.
     #[error("{found} filters, expected at most {FILTERS_MAX}; leave some out")]
     Filters {
         /// Number of filters found.
         found: usize,
     },
-    /// Too many masks.
+    /// There are too many different masks.
     #[error(
-        "filter {filter:?} looks at the {MASKS_MAX}th and one more set of fields, expected at most \
-         {MASKS_MAX}; let filters look at the same fields, or use rules"
+        "filter {filter:?} has one more set of fields, expected at most {MASKS_MAX} different sets; \
+         let filters use the same fields, or use rules"
     )]
     Masks {
         /// Name of the filter.
         filter: String,
     },
-    /// A filter that can fit no frame, since one before it does.
-    #[error("filter {filter:?} wants what {first:?} before it wants; leave one of them out")]
+    /// A filter can match no frame, since an earlier filter has the same fields.
+    #[error("filter {filter:?} has the same fields as {first:?} before it; leave one of them out")]
     Twice {
         /// Name of the filter.
         filter: String,
@@ -64,7 +65,8 @@ impl Table {
     /// Compiles filters.
     ///
     /// # Errors
-    /// There are too many filters or masks, or a filter never fits.
+    /// Returns [`FilterError`] if there are too many filters or masks, or if a filter can never
+    /// match.
     pub fn new(filters: &[Filter], secret: Secret) -> Result<Self, FilterError> {
         if filters.len() > FILTERS_MAX {
             return Err(FilterError::Filters { found: filters.len() });
@@ -135,7 +137,7 @@ impl Table {
         (at, None)
     }
 
-    /// Returns the number of the first filter that fits.
+    /// Returns the number of the first matching filter.
     #[inline]
     #[must_use]
     pub fn first(&self, key: &Key) -> Option<usize> {

@@ -10,11 +10,11 @@ use grantway_netif::headers::protocol;
 use grantway_netif::headers::tcp_flags::{ACK, FIN, RST, SYN};
 use std::collections::HashMap;
 
-/// Connections that all ports share, beyond those that each has for itself.
+/// Number of connections that all ports share, in addition to the reserved ones of each port.
 pub const CONNECTIONS_MAX: u32 = 65_536;
 /// Most connections that one port's packets may begin.
 pub const OF_PORT_MAX: u32 = 16_384;
-/// Connections that each port has for itself, whatever others began.
+/// Number of connections that are reserved for each port.
 pub const OF_PORT_LEAST: u32 = 1024;
 
 const SECOND: Nanos = 1_000_000_000;
@@ -49,7 +49,7 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// Makes an empty table. The room for what is shared is taken at once.
+    /// Makes an empty table. Allocates the memory of the shared connections at once.
     #[must_use]
     pub fn new(secret: Secret) -> Self {
         let known = HashMap::with_capacity_and_hasher(2 * CONNECTIONS_MAX as usize, Keyed(secret));
@@ -68,7 +68,7 @@ impl Connections {
         self.known.is_empty()
     }
 
-    /// Finds the connection of a packet, and its state.
+    /// Returns the connection of a packet, and its state.
     pub fn find(&mut self, bytes: &[u8], headers: &Headers, now: Nanos) -> Found {
         let stateless = |state| Found { state, key: None };
         let Some((key, lower)) = key(headers) else {
@@ -98,12 +98,12 @@ impl Connections {
         Found { state, key: Some((key, lower)) }
     }
 
-    /// Notes that a packet goes on: its connection is remembered, and until when. Returns the change
-    /// if other tables have to know it: not each packet's, but each that begins the connection,
-    /// answers it or ends it, or by which it lasts a quarter longer than they know.
+    /// Records the connection of a packet that is accepted, with its time of expiry. Returns a
+    /// change if other tables need to know it: if the packet begins, answers or ends the
+    /// connection, or if the connection lasts a quarter longer than they know.
     ///
     /// # Errors
-    /// There is no room for the connection.
+    /// Returns [`NoRoom`] if there is no room for the connection.
     pub fn note(
         &mut self,
         found: &Found,
@@ -155,8 +155,7 @@ impl Connections {
         }
     }
 
-    /// Takes in a change of another table's. If this table has no room, it does not know the
-    /// connection.
+    /// Applies a change of another table. If this table has no room, it ignores the connection.
     pub fn hear(&mut self, change: &Change, now: Nanos) {
         let Change { key, connection, begins } = *change;
         match self.known.get_mut(&key) {

@@ -1,4 +1,4 @@
-//! Compiled rules in order. The first rule that fits is found, however many there are.
+//! Compiled rules in order. A search returns the first matching rule.
 
 use super::field::{Choices, Class, Field, RULES_MAX, Ranges, SUMMARY};
 use super::rule::{Rule, State};
@@ -13,8 +13,9 @@ pub const FIELD_BYTES_MAX: usize = 64 << 20;
 
 /// Reason why rules cannot be compiled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum MatcherError {
-    /// Too many rules.
+    /// There are too many rules.
     #[error("{found} rules, expected at most {RULES_MAX}; write several addresses into one rule")]
     Rules {
         /// Number of rules found.
@@ -61,7 +62,7 @@ impl Matcher {
     /// Compiles rules.
     ///
     /// # Errors
-    /// There are too many rules, or they overlap in too many ways.
+    /// Returns [`MatcherError`] if there are too many rules, or if they overlap in too many ways.
     pub fn new(rules: &[Rule]) -> Result<Self, MatcherError> {
         if rules.len() > RULES_MAX {
             return Err(MatcherError::Rules { found: rules.len() });
@@ -104,7 +105,7 @@ impl Matcher {
         self.states.is_some()
     }
 
-    /// Returns the number of the first rule that a frame fits.
+    /// Returns the number of the first rule that a frame matches.
     #[inline]
     #[must_use]
     pub fn first(&self, headers: &Headers, from: PortId, state: State) -> Option<usize> {

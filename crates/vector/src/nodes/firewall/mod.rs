@@ -1,4 +1,4 @@
-//! The firewall: ordered rules, and the connections that they ask for.
+//! Firewall: ordered rules, and the connections for rules with states.
 
 mod cache;
 pub(crate) mod connection;
@@ -29,7 +29,7 @@ use std::sync::Arc;
 /// Number of rules from which it pays to remember the rule that fits a flow.
 const CACHED: usize = 16;
 
-/// Drops a frame if the first rule that fits says so. If no rule fits, the default decides.
+/// Accepts or drops a frame by the first matching rule. If no rule matches, the default decides.
 #[derive(Debug)]
 pub struct Firewall {
     rules: Arc<Rules>,

@@ -19,18 +19,18 @@ pub enum Action {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum State {
-    /// The packet begins a connection, or goes with one that nobody has answered yet.
+    /// The packet begins a connection, or belongs to one that is not answered yet.
     New = 0,
-    /// The packet goes with a connection that was answered, or is an error about a connection.
+    /// The packet belongs to an answered connection, or is an ICMP error about a connection.
     Established = 1,
-    /// The packet goes with no connection, and cannot begin one.
+    /// The packet belongs to no connection, and cannot begin one.
     Invalid = 2,
-    /// No connections are kept of packets like this.
+    /// No connections are kept for packets of this kind.
     Untracked = 3,
 }
 
 impl State {
-    /// Every state.
+    /// All states.
     pub const ALL: [Self; 4] = [Self::New, Self::Established, Self::Invalid, Self::Untracked];
 
     /// Returns the name of the state in a rule.
@@ -45,13 +45,13 @@ impl State {
     }
 }
 
-/// A pattern that frames have to fit, and the decision about them. A field that is empty or missing
-/// fits every frame.
+/// Pattern that frames have to match, and the decision about them. An empty or missing field
+/// matches every frame.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Rule {
     /// Name of the rule in reports.
     pub name: String,
-    /// Decision about frames that fit.
+    /// Decision about matching frames.
     pub action: Action,
     /// Network layer of the frame.
     pub network: Option<Network>,
