@@ -219,6 +219,18 @@ impl<'a> RxFrame<'a> {
         }
     }
 
+    /// Returns the stretches of a lent frame behind its first `from` bytes, in order, without empty
+    /// ones; none of a copied frame. The first bytes are best copied before ([`RxFrame::copy_to`])
+    /// and judged; these here can still change, whatever was judged.
+    pub fn rest(&self, from: usize) -> impl Iterator<Item = VolatileSlice<'a>> {
+        let mut before = from;
+        self.slices().iter().filter_map(move |slice| {
+            let rest = slice.behind(before);
+            before = before.saturating_sub(slice.len());
+            (!rest.is_empty()).then_some(rest)
+        })
+    }
+
     /// Returns the bytes of a frame that was copied already: nobody else writes them.
     #[must_use]
     pub fn bytes(&self) -> Option<&'a [u8]> {

@@ -331,8 +331,9 @@ impl Queue {
     }
 
     /// Lends frames in the pages that the backend wrote them to, each for one call of `look`.
-    /// Returns the number of frames, a burst at most. Their pages are posted again by the next
-    /// [`Queue::repost`].
+    /// Returns the number of frames. Ends early once they had 64 pages, a quarter of the ring's
+    /// slots. The pages are posted again by the next [`Queue::repost`]; until then the backend
+    /// cannot use them.
     ///
     /// The backend may write while `look` looks: copy out the bytes that are to be judged
     /// ([`RxFrame::copy_to`]), and read nothing twice. Frames are copied to private memory first if
@@ -360,7 +361,7 @@ impl Queue {
         mut look: impl FnMut(RxFrame<'_>),
     ) -> Result<usize, VifError> {
         let fault = self.fault();
-        let received = self.receive.look_at(BURST, &mut look, &mut self.stats).map_err(fault)?;
+        let received = self.receive.look_at(&mut look, &mut self.stats).map_err(fault)?;
         if received == 0 {
             self.repost()?;
         }

@@ -26,6 +26,9 @@ pub(crate) const RESTING: u16 = SLOTS as u16 / 2;
 const CROWD: u32 = RESTING as u32 / 4 * 3;
 /// Free pages that are worth a publish.
 const REFILL: usize = SLOTS / 4;
+/// Pages that are lent for calls until they are posted again, if no frame is longer: while a burst is looked at,
+/// the backend has the others.
+const LOOKED: usize = REFILL;
 /// Frames whose bytes are fetched before their slots are known. The lines of more frames are under
 /// way together anyhow.
 const FEW: u32 = 4;
@@ -275,28 +278,33 @@ impl Receive {
         Ok(count as usize)
     }
 
-    /// Has `look` look at frames in their pages, at most `most`, and returns the number of frames.
-    /// Frames of a backend that is not trusted are copied first.
+    /// Has `look` look at frames in their pages, until they had [`LOOKED`] pages or there are no
+    /// more, and returns the number of frames. Frames of a backend that is not trusted are copied
+    /// first.
     #[inline]
     pub fn look_at(
         &mut self,
-        most: usize,
         look: &mut impl FnMut(RxFrame<'_>),
         stats: &mut QueueStats,
     ) -> Result<usize, PeerError> {
         self.pages.collect();
-        let mut looked = 0;
-        while looked < most {
+        let (first, mut looked, mut left) = (self.ring.rsp_cons(), 0, LOOKED);
+        while left > 0 {
             let short = match self.pages.lends {
-                true => self.look_short(most - looked, look, stats)?,
+                true => self.look_short(left, look, stats)?,
                 false => 0,
             };
             looked += short;
-            if looked == most || (short > 0 && self.is_through()) || !self.look_next(look, stats)? {
+            let done = short == left || (short > 0 && self.is_through());
+            if done || !self.look_next(look, stats)? {
                 break;
             }
             looked += 1;
+            // A ring has 256 slots.
+            let used = self.ring.rsp_cons().wrapping_sub(first) as usize;
+            left = LOOKED.saturating_sub(used);
         }
+        stats.rx_lent += if self.pages.lends { looked as u64 } else { 0 };
         Ok(looked)
     }
 
@@ -345,6 +353,7 @@ impl Receive {
         self.pages.unsettle(self.ring.rsp_cons(), free);
         self.next_frame(stats, |pages, first, packet, stats| {
             if let Some(frame) = pages.lend(first, packet)? {
+                stats.rx_lent += 1;
                 return Ok(Some(frame));
             }
             stats.rx_copied += 1;

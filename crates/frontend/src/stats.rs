@@ -23,6 +23,8 @@ pub struct QueueStats {
     pub rx_errors: u64,
     /// Packets dropped because the caller's buffer was too short for them.
     pub rx_too_large: u64,
+    /// Frames that were lent in their pages, for a call or for longer.
+    pub rx_lent: u64,
     /// Frames that were to be lent and were copied, because too many pages were lent already, or
     /// the backend is not trusted.
     pub rx_copied: u64,
@@ -47,6 +49,7 @@ impl QueueStats {
         self.rx_slots += other.rx_slots;
         self.rx_errors += other.rx_errors;
         self.rx_too_large += other.rx_too_large;
+        self.rx_lent += other.rx_lent;
         self.rx_copied += other.rx_copied;
         self.interrupts += other.interrupts;
         self.turns += other.turns;
@@ -66,6 +69,7 @@ impl QueueStats {
             ("rx_slots", self.rx_slots),
             ("rx_errors", self.rx_errors),
             ("rx_too_large", self.rx_too_large),
+            ("rx_lent", self.rx_lent),
             ("rx_copied", self.rx_copied),
             ("interrupts", self.interrupts),
             ("turns", self.turns),

@@ -172,8 +172,15 @@ fn tcp_with_offloads_crosses_in_large_frames_and_few_signals() {
     // Linux has up to 4 MiB in a socket that sends, and 6 MiB in one that receives.
     const SOCKETS: u64 = 16 << 20;
     let mut link = Link::start(1500, 1);
+    // Large frames that the frontend's TAP wrote to the vif's pages, or was written from them.
+    let in_pages = |link: &Link, key: &str| {
+        let report = link.site.frontend_report();
+        report["queues"][0]["in_pages"][key].as_u64().expect("a count")
+    };
     for (reverse, way) in [(false, "tx"), (true, "rx")] {
         let before = link.site.vif_report();
+        let keys = ["frames", "bytes"].map(|key| format!("{way}_{key}"));
+        let lent_before = keys.each_ref().map(|key| in_pages(&link, key));
         let mut args = vec!["-c", "10.99.1.1", "-n", "256M"];
         args.extend(["-R"].into_iter().filter(|_| reverse));
         link.iperf(&args);
@@ -192,6 +199,11 @@ fn tcp_with_offloads_crosses_in_large_frames_and_few_signals() {
         assert!(bytes + SOCKETS >= BYTES, "{way}: {bytes} bytes");
         assert!(packets * 1514 < bytes, "{way}: {packets} packets for {bytes} bytes");
         assert!(slots >= bytes / 4096 && slots <= bytes / 4096 + 2 * packets, "{way}: {slots}");
+        let lent_after = keys.each_ref().map(|key| in_pages(&link, key));
+        let [lent, lent_bytes] = [0, 1].map(|n| lent_after[n] - lent_before[n]);
+        say(format!("{way}: {lent_bytes} bytes in {lent} frames without a copy"));
+        let longest_copied = if reverse { 8192 } else { 2048 };
+        assert!(lent > 0 && lent_bytes > lent * longest_copied, "{way}: {lent} frames");
         // No more than one for what each end put on either ring.
         let all = grew("tx_packets") + grew("rx_packets");
         let signals = grew("notifies") + grew("interrupts");

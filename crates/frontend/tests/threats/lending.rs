@@ -5,9 +5,10 @@ use crate::support::frame;
 use crate::support::server::Rings;
 use crate::support::world::World;
 use grantway_frontend::{Policy, Queue, SendError, TxMeta, Wishes};
-use grantway_netif::rx::RxFlags;
+use grantway_netif::rx::{RxFlags, RxRequest};
 use grantway_netif::tx::{TxRequest, status};
 use grantway_netif::{Checksum, Offload};
+use grantway_ring::RingMemory;
 
 /// Ids of the small buffers, behind those of whole pages.
 const SMALL: std::ops::Range<u16> = 512..768;
@@ -228,6 +229,64 @@ fn frames_that_are_looked_at_are_judged_as_those_that_are_copied() {
         }
     }
     assert_eq!(world.vif.stats().rx_packets, 1 + 600 + 2 * 86);
+    world.works(&mut rings);
+    world.ends(rings);
+}
+
+#[test]
+fn a_burst_lends_a_quarter_of_the_ring() {
+    let (mut world, mut rings) = connected();
+    let mut received = 0;
+    // Frames of one slot, and of three.
+    for (len, frames, first) in [(60, 128, 64), (4096, 65, 64), (9000, 42, 22)] {
+        for _ in 0..frames {
+            rings.deliver(&world.server, &frame(len, 1));
+        }
+        let queue = &mut world.vif.queues()[0];
+        assert_eq!(queue.recv_lent_burst(|frame| assert_eq!(frame.len(), len)), Ok(first));
+        assert_eq!(queue.recv_lent_burst(|_| ()), Ok(frames - first));
+        assert_eq!(queue.recv_lent_burst(|_| ()), Ok(0));
+        world.vif.arm().unwrap();
+        received += frames as u64;
+    }
+    let stats = world.vif.stats();
+    assert_eq!((stats.rx_packets, stats.rx_lent, stats.rx_copied), (received, received, 0));
+    world.works(&mut rings);
+    world.ends(rings);
+}
+
+#[test]
+fn what_the_backend_writes_behind_the_copied_bytes_is_seen_there_alone() {
+    let (mut world, mut rings) = connected();
+    for len in [14usize, 60, 128, 129, 4096, 4097, 9000] {
+        for most in [0, 14, 128, 4096, 5000, 10_000] {
+            let bytes = frame(len, 5);
+            let first = rings.rx_cons;
+            let grefs: Vec<u32> = (0..len.div_ceil(4096))
+                .map(|n| RxRequest::from_words(rings.rx.read_slot(first + n as u32)).gref)
+                .collect();
+            rings.deliver(&world.server, &bytes);
+            let server = &world.server;
+            let queue = &mut world.vif.queues()[0];
+            let looked = queue.recv_lent_burst(|frame| {
+                let mut head = vec![0; most];
+                let private = frame.copy_to(&mut head);
+                assert_eq!(private, most.min(len));
+                grefs.iter().for_each(|&gref| server.fill(gref, 0, &[0xee; 4096]));
+                assert_eq!(head[..private], bytes[..private]);
+                let mut behind = 0;
+                for slice in frame.rest(private) {
+                    let mut rest = vec![0; slice.len()];
+                    slice.read(0, &mut rest).unwrap();
+                    assert!(!rest.is_empty() && rest.iter().all(|&byte| byte == 0xee));
+                    behind += rest.len();
+                }
+                assert_eq!(private + behind, len);
+            });
+            assert_eq!(looked, Ok(1));
+            queue.repost().unwrap();
+        }
+    }
     world.works(&mut rings);
     world.ends(rings);
 }

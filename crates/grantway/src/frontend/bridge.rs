@@ -3,12 +3,17 @@
 mod bursts;
 mod in_place;
 mod intake;
+mod outlet;
 
 use bursts::Bursts;
 use grantway_command::args::Api;
 use grantway_frontend::{BackendFeatures, Queue, VifError};
-use grantway_ports::{Port, PortError};
+use grantway_ports::{Port, PortError, SentBurst};
 use in_place::InPlace;
+use outlet::Outlet;
+
+/// Bytes of a large frame that are private, and judged, if a port has the others in the vif's pages.
+const HEAD: usize = 128;
 
 /// Error that ended a bridge.
 #[derive(Debug)]
@@ -67,16 +72,61 @@ impl Drops {
     }
 }
 
+/// Large frames that the port read or wrote in the vif's pages. All other frames are copied through
+/// private memory.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct InPages {
+    /// Frames from the port.
+    tx_frames: u64,
+    /// Bytes of those frames.
+    tx_bytes: u64,
+    /// Frames from the vif.
+    rx_frames: u64,
+    /// Bytes of those frames.
+    rx_bytes: u64,
+}
+
+impl InPages {
+    /// Returns names and values, for machines.
+    pub fn fields(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        [
+            ("tx_frames", self.tx_frames),
+            ("tx_bytes", self.tx_bytes),
+            ("rx_frames", self.rx_frames),
+            ("rx_bytes", self.rx_bytes),
+        ]
+        .into_iter()
+    }
+}
+
+/// Counters of what crossed, and of what did not.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Tally {
+    /// Frames that did not cross.
+    pub drops: Drops,
+    /// Segments from the vif that reached the port as part of a large frame.
+    pub merged: u64,
+    /// Frames that crossed without a copy.
+    pub in_pages: InPages,
+}
+
+impl Tally {
+    /// Counts frames from the vif.
+    fn sent(&mut self, sent: &SentBurst) {
+        self.merged += sent.merged as u64;
+        self.drops.rx_busy += sent.busy as u64;
+        self.drops.rx_port += sent.dropped as u64;
+    }
+}
+
 /// Both ends of a bridge, and the counters of what crossed.
 pub struct Ends {
     /// The vif's end.
     pub queue: Queue,
     /// The network's end.
     pub port: Box<dyn Port>,
-    /// Frames that did not cross.
-    pub drops: Drops,
-    /// Segments from the vif that reached the port as part of a large frame.
-    pub merged: u64,
+    /// Counters of both directions.
+    pub tally: Tally,
 }
 
 /// Way in which frames get from one end to the other, chosen when the vif connects.
@@ -113,14 +163,15 @@ impl Bridge {
     /// Joins a queue and a port. Segments and datagrams from the vif are merged if `merge` is true and
     /// the port wants large frames.
     pub fn new(queue: Queue, port: Box<dyn Port>, api: Api, merge: bool) -> Self {
-        let caps = port.caps();
-        let in_place = caps.in_place && takes_all(queue.features());
-        let bursts = Bursts::new(merge && caps.wants_merged, in_place);
+        let (caps, features) = (port.caps(), queue.features());
+        // Pages of a backend that is not trusted are copied first, whoever reads them.
+        let outlet = Outlet::new(merge && caps.wants_merged, caps.in_place && features.trusted);
+        let bursts = Bursts::new(caps.in_place && takes_all(features), outlet);
         let way: Box<dyn Carry> = match api {
             Api::Copy => Box::new(bursts),
             Api::Lend => Box::new(InPlace::new(bursts)),
         };
-        Self { ends: Ends { queue, port, drops: Drops::default(), merged: 0 }, way }
+        Self { ends: Ends { queue, port, tally: Tally::default() }, way }
     }
 
     /// Moves at most a burst each way. Returns true if a frame moved.

@@ -371,8 +371,9 @@ impl Frontend {
                 json!({
                     "queue": queue.number,
                     "stats": numbers(queue.stats.fields()),
-                    "drops": numbers(queue.drops.fields()),
-                    "merged": queue.merged,
+                    "drops": numbers(queue.tally.drops.fields()),
+                    "merged": queue.tally.merged,
+                    "in_pages": numbers(queue.tally.in_pages.fields()),
                     "port": port_report(&queue.port),
                 })
             })

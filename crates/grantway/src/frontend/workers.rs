@@ -1,6 +1,6 @@
 //! A thread for each queue of the vif, with a queue of the port to itself.
 
-use super::bridge::{Bridge, Drops, Trouble};
+use super::bridge::{Bridge, Drops, Tally, Trouble};
 use grantway_backend::{Idle, Pace, Still, WaitMode};
 use grantway_command::args::Api;
 use grantway_command::error::CommandError;
@@ -39,10 +39,8 @@ pub struct QueueReport {
     pub number: u16,
     /// Counters since the queue connected.
     pub stats: QueueStats,
-    /// Frames that did not cross since then.
-    pub drops: Drops,
-    /// Segments from the vif that reached the port as part of a large frame.
-    pub merged: u64,
+    /// Frames that crossed since then, and those that did not.
+    pub tally: Tally,
     /// Counters of the port behind the queue.
     pub port: PortReport,
     /// Time at which this was read.
@@ -54,8 +52,7 @@ impl QueueReport {
         Self {
             number: bridge.ends.queue.number(),
             stats: *bridge.ends.queue.stats(),
-            drops: bridge.ends.drops,
-            merged: bridge.ends.merged,
+            tally: bridge.ends.tally,
             port: bridge.ends.port.report(),
             at: uptime(),
         }
@@ -183,7 +180,7 @@ impl Workers {
     /// state of the queues.
     pub fn drops(&self, now: &[QueueReport]) -> Drops {
         let mut sum = self.past_drops;
-        now.iter().for_each(|queue| sum.add(&queue.drops));
+        now.iter().for_each(|queue| sum.add(&queue.tally.drops));
         sum
     }
 
@@ -266,7 +263,7 @@ impl Runner for Workers {
         for thread in self.threads.drain(..) {
             // A panic would have ended the process.
             let bridge = thread.handle.join().unwrap_or_else(|panic| resume_unwind(panic));
-            self.past_drops.add(&bridge.ends.drops);
+            self.past_drops.add(&bridge.ends.tally.drops);
             self.ports.push(bridge.ends.port);
             queues.push(bridge.ends.queue);
         }

@@ -1,15 +1,13 @@
 //! Frames that cross in bursts through private memory.
 
 use super::intake::Intake;
+use super::outlet::Outlet;
 use super::{Carry, Ends, Trouble};
 use arrayvec::ArrayVec;
-use grantway_command::control::nanoseconds;
 use grantway_frontend::{SendError, TxFrame};
-use grantway_ports::{BURST, FrameMeta, FramePlace, PageAligned, RECV_BUFFER, uptime};
-use grantway_vector::Merger;
+use grantway_ports::{BURST, FramePlace, PageAligned, RECV_BUFFER};
 
-/// Bytes of frames that one burst may fill in either direction, without the room of the
-/// last frame.
+/// Bytes of frames that one burst may fill, without the room of the last frame.
 const FILL: usize = 256 * 1024;
 
 /// One burst each way, copied through an arena.
@@ -21,28 +19,22 @@ pub(super) struct Bursts {
     burst: ArrayVec<FramePlace, BURST>,
     /// First frame of `burst` that waits for room on the ring.
     next: usize,
-    /// Arena of the frames from the vif.
-    incoming: PageAligned,
-    arrived: Vec<FramePlace>,
-    /// Merges segments and datagrams from the vif, if the port wants large frames.
-    merger: Option<Merger>,
+    /// Frames from the vif.
+    outlet: Outlet,
     /// Large frames from the port, if it writes them to the vif's pages.
     intake: Option<Intake>,
 }
 
 impl Bursts {
-    /// Allocates both arenas. Segments and datagrams from the vif are merged if `merge` is true.
-    /// Large frames of the port are written to the pages that the vif sends them from if `in_place`
-    /// is true.
-    pub(super) fn new(merge: bool, in_place: bool) -> Self {
+    /// Allocates the arena of the frames from the port. The port writes large ones to the pages that
+    /// the vif sends them from if `in_place` is true. Frames from the vif go by `outlet`.
+    pub(super) fn new(in_place: bool, outlet: Outlet) -> Self {
         Self {
             outgoing: PageAligned::new(FILL + RECV_BUFFER),
             kept: 0,
             burst: ArrayVec::new(),
             next: 0,
-            incoming: PageAligned::new(FILL + RECV_BUFFER),
-            arrived: Vec::with_capacity(BURST),
-            merger: merge.then(|| Merger::new(|| nanoseconds(uptime()))),
+            outlet,
             intake: in_place.then(Intake::default),
         }
     }
@@ -85,11 +77,11 @@ impl Carry for Bursts {
                     }
                 }
                 Some(SendError::Length { .. }) => {
-                    ends.drops.tx_length += 1;
+                    ends.tally.drops.tx_length += 1;
                     self.next += 1;
                 }
                 Some(SendError::NotOffered { .. }) => {
-                    ends.drops.tx_not_offered += 1;
+                    ends.tally.drops.tx_not_offered += 1;
                     self.next += 1;
                 }
             }
@@ -102,26 +94,7 @@ impl Carry for Bursts {
     }
 
     fn receive(&mut self, ends: &mut Ends) -> Result<bool, Trouble> {
-        self.arrived.clear();
-        let moved = ends.queue.recv_burst(&mut self.incoming, |at, frame| {
-            let meta = FrameMeta { len: frame.len, offload: frame.offload };
-            self.arrived.push(FramePlace { at, meta });
-        })?;
-        if moved == 0 {
-            return Ok(false);
-        }
-        let (port, arrived) = (ends.port.as_mut(), &self.arrived);
-        let sent = match &mut self.merger {
-            Some(merger) => merger.send_burst(port, &mut self.incoming, arrived)?,
-            None => port.send_burst(&self.incoming, arrived)?,
-        };
-        ends.merged += sent.merged as u64;
-        ends.drops.rx_busy += sent.busy as u64;
-        ends.drops.rx_port += sent.dropped as u64;
-        ends.port.flush()?;
-        ends.queue.count_turn();
-        ends.queue.repost()?;
-        Ok(true)
+        self.outlet.turn(&mut ends.queue, ends.port.as_mut(), &mut ends.tally)
     }
 
     fn is_waiting(&self) -> bool {

@@ -75,7 +75,7 @@ impl Carry for InPlace {
                     }
                 }
                 Some(_) => {
-                    ends.drops.tx_length += 1;
+                    ends.tally.drops.tx_length += 1;
                     made += 1;
                 }
             }

@@ -1,11 +1,9 @@
 //! Large frames that a port writes to the pages from which the vif sends them.
 
-use super::{Ends, Trouble};
+use super::{Ends, HEAD, Trouble};
 use grantway_frontend::{SendError, TxMeta, VolatileSliceMut};
 use grantway_ports::{BURST, FrameMeta, Port, PortError, SplitMeta, SplitRoom};
 
-/// Bytes of a frame that the port gives to private memory, where it judges them.
-const HEAD: usize = 128;
 /// Bytes of the longest large frame that is worth no page: it is copied.
 const COPIED: usize = 2048;
 
@@ -63,12 +61,16 @@ impl Intake {
             taken += 1;
             match sent {
                 Ok(_) => {
+                    if self.large {
+                        ends.tally.in_pages.tx_frames += 1;
+                        ends.tally.in_pages.tx_bytes += meta.len as u64;
+                    }
                     // The backend takes it meanwhile.
                     queue.flush()?;
                     moved += 1;
                 }
-                Err(SendError::NotOffered { .. }) => ends.drops.tx_not_offered += 1,
-                Err(_) => ends.drops.tx_length += 1,
+                Err(SendError::NotOffered { .. }) => ends.tally.drops.tx_not_offered += 1,
+                Err(_) => ends.tally.drops.tx_length += 1,
             }
         }
         if moved > 0 {
