@@ -147,7 +147,6 @@ pub struct DirectionReport {
 
 /// Round trips of a direction.
 #[derive(Debug, Clone, Copy, Serialize)]
-#[non_exhaustive]
 pub struct TripReport {
     /// Number of measured round trips.
     pub samples: u64,

@@ -1,8 +1,9 @@
 //! Log of a TCP stack in user space about its own flows, to be read beside a capture.
 //!
-//! A stack knows what no capture has: how much it held back, and by which window. Its log has a
-//! line for each flow and moment (`docs/stack-log.md`), read as a [`StackSample`]. [`StackLog`]
-//! sums the lines of each flow up, in bounded memory, and finds the flow of a report.
+//! A stack knows how much data it held back, and by which window. No capture shows this. Each line
+//! of its log is the state of one flow at one moment (`docs/stack-log.md`), and is read as a
+//! [`StackSample`]. [`StackLog`] summarises the lines of each flow in bounded memory, and finds the
+//! flow of a report.
 
 use crate::report::Report;
 use serde::{Deserialize, Serialize};
@@ -16,8 +17,8 @@ const TURNS: usize = 64;
 /// Time by which the clocks of a log and of a capture may differ, in nanoseconds.
 const APART: u64 = 1_000_000_000;
 
-/// A line of a log: the state of a flow at a moment, as its sender has it. Counts are from the
-/// flow's begin, and bytes are of payload.
+/// Line of a log: the state of a flow at a moment, at its sender. Counts begin with the flow. Bytes
+/// are bytes of payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub struct StackSample {
     /// Time since 1970, in nanoseconds.
@@ -40,13 +41,13 @@ pub struct StackSample {
     pub congestion: Option<u64>,
     /// The last measured round trip in microseconds.
     pub rtt_us: Option<u64>,
-    /// The last time after which a segment was sent again for want of an answer, in microseconds.
+    /// The last retransmission timeout, in microseconds.
     pub rto_us: Option<u64>,
     /// Segments that were sent again.
     pub again: u64,
     /// Bytes that were sent again.
     pub again_bytes: u64,
-    /// Retransmissions for want of an answer.
+    /// Retransmissions after a timeout.
     pub timeouts: u64,
     /// Retransmissions after acknowledgements that repeat an earlier one.
     pub fast: u64,
@@ -54,7 +55,7 @@ pub struct StackSample {
     pub duplicate_acks: u64,
 }
 
-/// A sender's own account of a direction.
+/// Summary of a sender's log for one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct StackReport {
     /// Lines of the log.
@@ -69,19 +70,19 @@ pub struct StackReport {
     pub window_max: u64,
     /// The smallest congestion window that held data back.
     pub congestion_min: Option<u64>,
-    /// The largest one.
+    /// The largest congestion window that held data back.
     pub congestion_max: Option<u64>,
     /// The shortest round trip.
     pub rtt_min_ms: Option<f64>,
     /// The longest round trip.
     pub rtt_max_ms: Option<f64>,
-    /// The longest time after which a segment was sent again for want of an answer.
+    /// The longest retransmission timeout.
     pub rto_max_ms: Option<f64>,
     /// Segments that were sent again.
     pub again: u64,
     /// Bytes that were sent again.
     pub again_bytes: u64,
-    /// Retransmissions for want of an answer.
+    /// Retransmissions after a timeout.
     pub timeouts: u64,
     /// Retransmissions after acknowledgements that repeat an earlier one.
     pub fast: u64,

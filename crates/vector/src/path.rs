@@ -1,4 +1,4 @@
-//! Graphs of nodes, as a backend has them.
+//! The graphs of a backend.
 
 use crate::batch::Nanos;
 use crate::graph::{Graph, GraphError};
@@ -29,7 +29,7 @@ pub struct Settings {
     pub merge: bool,
 }
 
-/// The nodes that packets go through, of which each worker of a backend has its own.
+/// Choice of a graph. Each worker of a backend has its own graph.
 #[derive(Clone)]
 pub enum Nodes {
     /// A bridge without rules: [`bridge`].
@@ -44,10 +44,10 @@ pub enum Nodes {
 }
 
 impl Nodes {
-    /// Makes one graph of them.
+    /// Makes a graph of this kind.
     ///
     /// # Errors
-    /// None, unless this function has a fault.
+    /// Returns an error only if this function itself has a fault.
     pub fn graph(&self) -> Result<Graph, GraphError> {
         match self {
             Self::Bridge { secret, clock } => bridge(*secret, *clock),
@@ -55,7 +55,7 @@ impl Nodes {
         }
     }
 
-    /// Returns true if packets go by rules, once rules are loaded.
+    /// Returns true if the graph applies rules.
     #[must_use]
     pub fn by_rules(&self) -> bool {
         matches!(self, Self::All(_))
@@ -66,7 +66,7 @@ impl Nodes {
 /// only at their addresses.
 ///
 /// # Errors
-/// None, unless this function has a fault.
+/// Returns an error only if this function itself has a fault.
 pub fn bridge(secret: Secret, clock: fn() -> Nanos) -> Result<Graph, GraphError> {
     let mut graph = Graph::new(clock);
     graph.add(Bridge::new(secret), &[])?;
@@ -89,7 +89,7 @@ pub fn merging(clock: fn() -> Nanos) -> Graph {
 /// classifier, rates, receivers, flows and merging.
 ///
 /// # Errors
-/// None, unless this function has a fault.
+/// Returns an error only if this function itself has a fault.
 pub fn graph(settings: Settings) -> Result<Graph, GraphError> {
     let Settings { secret, clock, capture, wall, checks, merge } = settings;
     let mut graph = Graph::new(clock);

@@ -31,7 +31,7 @@ impl Takes {
         }
     }
 
-    /// Returns true if the port accepts frames that are to be segmented as `gso` says.
+    /// Returns true if the port accepts frames with the segmentation `gso`.
     #[inline]
     #[must_use]
     pub fn gso(self, gso: Gso) -> bool {

@@ -3,7 +3,7 @@
 use crate::batch::Nanos;
 use std::collections::HashMap;
 
-/// Frames for which a rule or a filter was the first that fits.
+/// Count of frames for which a rule or a filter was the first match.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Count {
@@ -52,7 +52,7 @@ pub struct Flow {
 pub struct Report {
     /// Counts of the firewall's rules, in order, by name.
     pub rules: Vec<(String, Count)>,
-    /// Count of frames that no rule fits.
+    /// Count of frames that match no rule.
     pub by_default: Count,
     /// Number of connections that are remembered.
     pub connections: u64,

@@ -45,7 +45,9 @@ pub enum PathError {
         at: usize,
     },
     /// A name is empty: there are two slashes in a row, or one at the end.
-    #[error("xenstore path: found an empty name, expected one slash between names and none at the end")]
+    #[error(
+        "xenstore path: found an empty name, expected one slash between names and none at the end"
+    )]
     EmptyName,
 }
 

@@ -308,7 +308,8 @@ mod tests {
             assert!(!text.contains("seen at"), "{text}");
             // If there are several places, each is told.
             let name = Some("vif1234.15-and-more".to_owned());
-            let other = FlowReport { point: 7, point_name: name, ..flow.clone() };
+            let mut other = flow.clone();
+            (other.point, other.point_name) = (7, name);
             let text = table(&[flow.clone(), other]).to_string();
             assert!(text.lines().all(|line| line.chars().count() <= LINE), "{text}");
             let rows: Vec<_> = text.lines().skip(1).collect();
