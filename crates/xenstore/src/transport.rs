@@ -14,6 +14,7 @@ pub enum Ready {
 
 /// Reason why a transport moved no bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TransportError {
     /// There are no bytes, or no space, at this moment. [`Transport::wait`] waits for them.
     NotReady,
