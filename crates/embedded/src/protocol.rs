@@ -149,7 +149,7 @@ pub enum Answer {
     },
     /// The domain exists now.
     Created {
-        /// True if it was not there before.
+        /// True if the domain is new.
         new: bool,
     },
     /// Everything that the host holds.
@@ -208,7 +208,7 @@ pub enum Refusal {
         /// Ports that a domain has.
         limit: u32,
     },
-    /// The port is not there, or is not for us.
+    /// The port cannot be used.
     BadPort {
         /// The domain of the port.
         domid: u16,

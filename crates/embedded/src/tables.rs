@@ -1,8 +1,8 @@
-//! Everything that the host holds at one moment, for tests and for `grantway list`.
+//! State of a host at one moment, for tests and for `grantway list`.
 
 use serde::{Deserialize, Serialize};
 
-/// Everything that the host holds.
+/// State of a host at one moment.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Tables {
@@ -26,17 +26,19 @@ impl Tables {
     }
 }
 
-/// Everything that the host holds of one domain.
+/// State of one domain at a host.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct DomainTable {
-    /// The domain's number.
+    /// Number of the domain.
     pub domid: u16,
-    /// Its name.
+    /// Name of the domain.
     pub name: String,
-    /// The process that holds its memory and its grant table, while it runs.
+    /// Process that has the memory and the grant table of the domain; `None` while the domain does
+    /// not run.
     pub pid: Option<u32>,
-    /// Number of its present boot, counted over all domains of the host (0 while it does not run).
+    /// Number of the present boot, counted over all domains of the host; 0 while the domain does
+    /// not run.
     pub boot: u32,
     /// Other processes of the domain (a backend, a toolstack).
     pub services: Vec<u32>,
@@ -48,14 +50,15 @@ pub struct DomainTable {
     pub grants: u32,
     /// Grants that a peer holds (`reading` or `writing` set).
     pub grants_held: u32,
-    /// Processes that may map and copy its grants: domain and process id.
+    /// Processes that may map and copy grants of the domain: their domains and process ids.
     pub leases: Vec<(u16, u32)>,
-    /// Its store connections; those of domain 0 include the ones through the socket file.
+    /// Store connections of the domain. Those of domain 0 include connections through the socket
+    /// file.
     pub store_connections: u32,
-    /// Store nodes that it owns.
+    /// Store nodes that the domain owns.
     pub store_nodes: u32,
-    /// Store watches that it has set.
+    /// Store watches that the domain has set.
     pub store_watches: u32,
-    /// Store transactions that it has under way.
+    /// Open store transactions of the domain.
     pub store_transactions: u32,
 }

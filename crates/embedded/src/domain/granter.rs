@@ -14,13 +14,13 @@ use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
-/// Result of an attempt to take a grant back.
+/// Result of an attempt to revoke a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Revoke {
-    /// The peer can no longer reach the page (compare-exchange to 0 while
-    /// neither reading nor writing was set).
+    /// The grant is revoked: the peer can no longer access the page. The entry was exchanged for 0
+    /// while neither `reading` nor `writing` was set.
     Revoked,
-    /// The peer still has it mapped, or is copying.
+    /// The peer still has the page mapped, or copies it at this moment.
     StillMapped,
     /// The process grants nothing ([`Role::Service`](crate::Role::Service)).
     Unknown,

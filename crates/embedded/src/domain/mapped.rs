@@ -12,8 +12,9 @@ thread_local! {
     static MAPS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Makes the calling thread copy by mapping pages from now on, which costs more than
-/// `process_vm_readv`. Landlock forbids that call to a thread that it confines.
+/// Makes the calling thread copy by mapping pages from now on. This costs more than
+/// `process_vm_readv`. A thread that landlock confines needs it, since landlock forbids
+/// `process_vm_readv`.
 pub fn copy_by_mapping() {
     MAPS.set(true);
 }

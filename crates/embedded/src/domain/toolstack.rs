@@ -29,8 +29,8 @@ impl Domain {
     ///
     /// # Errors
     ///
-    /// [`Error::NoDomain`]; [`Error::Protocol`] for domain 0, or if this is not domain 0;
-    /// [`Error::Gone`].
+    /// Returns [`Error::NoDomain`] if the domain does not exist, [`Error::Protocol`] for domain 0
+    /// or if the caller is not domain 0, and [`Error::Gone`] if the host is gone.
     pub fn destroy_domain(&self, id: DomId) -> Result<(), Error> {
         match self.control.request(&Request::Destroy { domid: id.0 })? {
             (Answer::Done, _) => Ok(()),
@@ -38,11 +38,12 @@ impl Domain {
         }
     }
 
-    /// Returns everything that the host holds now.
+    /// Returns the present state of the host.
     ///
     /// # Errors
     ///
-    /// [`Error::Protocol`] if this is not domain 0; [`Error::Gone`].
+    /// Returns [`Error::Protocol`] if the caller is not domain 0, and [`Error::Gone`] if the host
+    /// is gone.
     pub fn host_tables(&self) -> Result<Tables, Error> {
         let mut tables = Tables::default();
         let mut from = Some(0);

@@ -26,7 +26,7 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Makes the folder if it is not there, takes its lock, and listens.
+    /// Makes the folder if it does not exist, takes its lock, and listens.
     pub fn open(dir: &Path) -> Result<Self, HostError> {
         make(dir, dir)?;
         make(&dir.join("xenstored"), dir)?;

@@ -60,8 +60,8 @@ impl View<'_> {
         }
     }
 
-    /// Removes a node with all below it. A node that is not there is removed already, as long as
-    /// its parent is there.
+    /// Removes a node with all nodes below it. If the node is missing and its parent exists, this
+    /// does nothing.
     pub(super) fn remove(&mut self, path: &str) -> Result<(), StoreErrno> {
         let Some(above) = parent(path) else {
             return Err(StoreErrno::Einval);
