@@ -16,7 +16,7 @@ const MEMORY_OP: u64 = 12;
 const GRANT_TABLE_OP: u64 = 20;
 const VCPU_OP: u64 = 24;
 const SCHED_OP: u64 = 29;
-const EVENT_CHANNEL_OP: u64 = 32;
+pub(super) const EVENT_CHANNEL_OP: u64 = 32;
 const HVM_OP: u64 = 34;
 
 /// Bytes of the page, and of each entry in it.
@@ -72,6 +72,16 @@ pub(super) fn install() -> bool {
         return true;
     }
     false
+}
+
+/// Returns true if the instruction of a hypercall is AMD's `vmmcall`, and not Intel's `vmcall`. An
+/// entry of the page is: mov eax, NUMBER; the instruction, whose last byte tells the two apart; ret.
+#[cfg(not(test))]
+#[inline(always)]
+pub(super) fn is_vmmcall() -> bool {
+    const LAST: usize = EVENT_CHANNEL_OP as usize * ENTRY_BYTES + 7;
+    // SAFETY: a byte of the page, to which nobody writes any more.
+    unsafe { PAGE.0.get().cast::<u8>().add(LAST).read_volatile() == 0xd9 }
 }
 
 /// Makes a hypercall of three arguments at most.
