@@ -166,5 +166,9 @@ fn what_is_missing_is_said_in_one_line() {
     }
     refused(grantway_with(&["bench", "stream", "--policy", "flip"]), 2, &["\"flip\"", "staging"]);
     refused(grantway_with(&["bench", "stream", "--queues", "0"]), 2, &["\"0\"", "1 to 16"]);
-    refused(grantway_with(&["bench", "stream", "--seconds", "0"]), 2, &["0 is not in 1..=3600"]);
+    refused(
+        grantway_with(&["bench", "stream", "--seconds", "0"]),
+        2,
+        &["'0'", "1 to 3600 whole seconds"],
+    );
 }

@@ -212,12 +212,12 @@ fn the_same_event_channel_for_two_queues() {
         let twice = |guest: &mut Hostile, queues: &[Rings; 2]| {
             guest.key(key, &queues[0].tx_event.to_string());
         };
-        queues_refused(twice, "event channel", "bound already");
+        queues_refused(twice, "event channel", "found it bound");
     }
     let both = |guest: &mut Hostile, queues: &[Rings; 2]| {
         guest.key("queue-0/event-channel-rx", &queues[0].tx_event.to_string());
     };
-    queues_refused(both, "event channel", "bound already");
+    queues_refused(both, "event channel", "found it bound");
 }
 
 #[test]
