@@ -63,7 +63,7 @@ pub enum BenchWhat {
     Guests(crate::scale::args::GuestsArgs),
     /// Program at one end of the TAPs of `peers`.
     #[command(hide = true)]
-    TapEnd(crate::peers::args::TapEndArgs),
+    TapEnd(crate::peers::tap_end::TapEndArgs),
     /// Both ends in one thread, to count instructions.
     #[command(hide = true)]
     Turns(TurnsArgs),

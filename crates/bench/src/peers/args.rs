@@ -1,7 +1,7 @@
 //! Command line of `grantway bench peers`.
 
+use super::end::SIZE_MAX;
 use super::link::Link;
-use super::tap_end::Work;
 use crate::args::{List, Listed, OutputArgs, named, narrow, numbers};
 use crate::rig::Direction;
 use clap::Args;
@@ -10,8 +10,6 @@ use grantway_command::args::seconds;
 
 /// Largest burst that testpmd accepts.
 const BURST_MAX: u64 = 512;
-/// Largest frame that fits into a buffer of every peer, and through an MTU of 1500.
-const SIZE_MAX: u64 = 1514;
 
 /// `grantway bench peers`.
 #[derive(Debug, Args)]
@@ -77,31 +75,6 @@ pub struct PeersArgs {
     pub output: OutputArgs,
 }
 
-/// `grantway bench tap-end`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-`grantway bench peers --peer plain-tap` starts this process twice. It creates the
-TAP, prints `ready`, and reads lines from standard input: `start` begins its
-work, and `show` prints the number of frames received and the time. It ends with
-its standard input.
-
-Example:
-  grantway bench tap-end --interface tap7 --work take --cpu 0")]
-pub struct TapEndArgs {
-    /// Name of the TAP.
-    #[arg(long, value_name = "NAME")]
-    pub interface: String,
-    /// Work to do.
-    #[arg(long, value_enum)]
-    pub work: Work,
-    /// Size of the frames that are made, in bytes, without FCS.
-    #[arg(long, value_name = "N", default_value = "64", value_parser = size)]
-    pub size: usize,
-    /// Pin this process to a processor.
-    #[arg(long, value_name = "N")]
-    pub cpu: usize,
-}
-
 fn peers(text: &str) -> Listed<Link> {
     named(text, &Link::ALL, |link| link.name().to_owned())
 }
@@ -113,13 +86,6 @@ fn directions(text: &str) -> Listed<Direction> {
 fn sizes(text: &str) -> Listed<usize> {
     // Room for a numbered UDP packet and a time.
     numbers(text, 64, SIZE_MAX, "bytes").map(narrow)
-}
-
-fn size(text: &str) -> Result<usize, String> {
-    match sizes(text)?.0[..] {
-        [size] => Ok(size),
-        _ => Err(format!("found {text:?}, expected one size")),
-    }
 }
 
 fn bursts(text: &str) -> Listed<u32> {

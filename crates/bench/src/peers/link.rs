@@ -1,7 +1,8 @@
 //! Two programs that exchange packets, and the link between them.
 
+use super::end::{End, Plan, Role, Shown};
 use super::plain::{self, Plain};
-use super::testpmd::{Plan, Role, Shown, Testpmd};
+use super::testpmd::Testpmd;
 use crate::namespace::Namespace;
 use crate::rig::Direction;
 use crate::tools::Watch;
@@ -110,43 +111,6 @@ impl Link {
             Self::PlainTap => [behind, guest].map(str::to_owned),
         }
     }
-}
-
-/// One of the two programs of a link.
-pub trait End {
-    /// Waits until its end of the link is connected.
-    ///
-    /// # Errors
-    ///
-    /// The end was not connected in time, or the program ended.
-    fn wait_link(&mut self, watch: &Watch) -> Result<(), CommandError>;
-
-    /// Starts the work.
-    ///
-    /// # Errors
-    ///
-    /// The program ended.
-    fn go(&mut self) -> Result<(), CommandError>;
-
-    /// Sets the number of packets that are moved at a time.
-    ///
-    /// # Errors
-    ///
-    /// The program ended.
-    fn set_burst(&mut self, burst: u32) -> Result<(), CommandError>;
-
-    /// Asks for the statistics of received packets. Their rate is that since the last question.
-    ///
-    /// # Errors
-    ///
-    /// The program ended, or did not answer in time.
-    fn show(&mut self, watch: &Watch) -> Result<Shown, CommandError>;
-
-    /// Returns the processor time that the program had.
-    fn time(&self) -> Duration;
-
-    /// Sends the program a signal, to hold it still or to let it go on.
-    fn signal(&self, signal: Signal);
 }
 
 /// Returns the work of the backend's program, and that of the guest's.

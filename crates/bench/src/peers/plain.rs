@@ -1,9 +1,8 @@
 //! One program of our own that reads and writes a TAP ([`super::tap_end`]): its start, its commands,
 //! and its answers.
 
-use super::link::End;
+use super::end::{End, Plan, Role, Shown};
 use super::tap_end::Work;
-use super::testpmd::{Plan, Role, Shown};
 use crate::namespace::Namespace;
 use crate::tools::{PROMPT, Process, Watch};
 use clap::ValueEnum;

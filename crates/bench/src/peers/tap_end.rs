@@ -3,8 +3,9 @@
 //! It is what a program does that knows nothing of a kernel's fast paths. Frames cross behind a
 //! header of their TAP (`IFF_VNET_HDR`) with all offloads off, by `read` and `write` of one buffer.
 
-use super::args::TapEndArgs;
-use clap::ValueEnum;
+use super::end::SIZE_MAX;
+use crate::args::{narrow, numbers};
+use clap::{Args, ValueEnum};
 use grantway_command::error::CommandError;
 use grantway_command::output;
 use grantway_command::process::pin;
@@ -27,6 +28,38 @@ pub enum Work {
     Echo,
     /// Sends frames back, and first sends one.
     Bounce,
+}
+
+/// `grantway bench tap-end`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+`grantway bench peers --peer plain-tap` starts this process twice. It creates the
+TAP, prints `ready`, and reads lines from standard input: `start` begins its
+work, and `show` prints the number of frames received and the time. It ends with
+its standard input.
+
+Example:
+  grantway bench tap-end --interface tap7 --work take --cpu 0")]
+pub struct TapEndArgs {
+    /// Name of the TAP.
+    #[arg(long, value_name = "NAME")]
+    pub interface: String,
+    /// Work to do.
+    #[arg(long, value_enum)]
+    pub work: Work,
+    /// Size of the frames that are made, in bytes, without FCS.
+    #[arg(long, value_name = "N", default_value = "64", value_parser = size)]
+    pub size: usize,
+    /// Pin this process to a processor.
+    #[arg(long, value_name = "N")]
+    pub cpu: usize,
+}
+
+fn size(text: &str) -> Result<usize, String> {
+    match narrow(numbers(text, 64, SIZE_MAX, "bytes")?).0[..] {
+        [size] => Ok(size),
+        _ => Err(format!("found {text:?}, expected one size")),
+    }
 }
 
 /// Opens the TAP, prints `ready`, and obeys the lines of standard input until it ends: `start`

@@ -1,6 +1,6 @@
 //! One testpmd of DPDK: its start, its commands, and its answers.
 
-use super::link::End;
+use super::end::{End, Plan, Role, Shown};
 use crate::namespace::Namespace;
 use crate::tools::{Process, Watch};
 use grantway_command::error::CommandError;
@@ -18,19 +18,6 @@ const START: Duration = Duration::from_secs(60);
 const ANSWER: Duration = Duration::from_secs(60);
 /// Time after which testpmd is asked again for the state of its link.
 const AGAIN: Duration = Duration::from_millis(100);
-
-/// Work of a testpmd.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    /// Sends new packets of this many bytes.
-    Send(usize),
-    /// Counts packets and drops them.
-    Take,
-    /// Sends packets back.
-    Echo,
-    /// Sends packets back, and first sends one of this many bytes.
-    Bounce(usize),
-}
 
 impl Role {
     fn options(self) -> Vec<String> {
@@ -50,23 +37,6 @@ impl Role {
             _ => "start",
         }
     }
-}
-
-/// Options of a testpmd.
-#[derive(Debug)]
-pub struct Plan<'a> {
-    /// Name of the process.
-    pub name: &'static str,
-    /// Device of the process.
-    pub device: &'a str,
-    /// Work of the process.
-    pub role: Role,
-    /// Number of packets that it moves at a time.
-    pub burst: u32,
-    /// Processor that it runs on.
-    pub cpu: usize,
-    /// Folder for the files that it makes.
-    pub folder: &'a Path,
 }
 
 impl Plan<'_> {
@@ -166,15 +136,6 @@ impl End for Testpmd {
     fn signal(&self, signal: Signal) {
         self.process.signal(signal);
     }
-}
-
-/// Statistics of a port that receives, as testpmd prints them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shown {
-    /// Number of packets in all.
-    pub packets: u64,
-    /// Packets per second since the last question, by testpmd's own clock.
-    pub rate: u64,
 }
 
 impl Shown {
