@@ -5,7 +5,6 @@ use crate::namespace::Namespace;
 use crate::tools::{Process, Watch};
 use grantway_command::error::CommandError;
 use rustix::process::Signal;
-use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,7 @@
 //! Real output of testpmd 22.11, and the results of parsing it.
 
 use super::*;
+use std::path::Path;
 
 const SAID: &str = "\
 testpmd> show port summary 0
