@@ -260,9 +260,6 @@ impl Queue {
         merger: Option<&mut Merger>,
         events: &mut dyn EventChannels,
     ) -> Result<Turn, VifError> {
-        if scratch.is_patient && self.transmit.leaves_out() {
-            return self.after_transmit(Moved::default(), scratch, rules.as_mut(), events);
-        }
         if self.fills && self.is_full(events)? {
             return self.after_transmit(Moved::default(), scratch, rules.as_mut(), events);
         }
@@ -296,11 +293,6 @@ impl Queue {
             }
         };
         self.after_transmit(out, scratch, rules.as_mut(), events)
-    }
-
-    /// Returns true if a turn is left out before the next look at the guest's packets.
-    pub(crate) fn is_between_looks(&self) -> bool {
-        self.transmit.is_between_looks()
     }
 
     /// Returns true if the port might not take a turn's packets, which then stay on the guest's

@@ -56,8 +56,6 @@ pub(crate) struct Scratch {
     pub waited_from: Vec<(Key, Duration)>,
     /// True if the queue that has its turn has the worker for itself.
     pub alone: bool,
-    /// True if the queue that has the turn may look later at its guest's packets.
-    pub is_patient: bool,
 }
 
 impl Scratch {
@@ -73,7 +71,6 @@ impl Scratch {
             delivery: Delivery::new(),
             waited_from: Vec::with_capacity(BURST),
             alone: true,
-            is_patient: false,
         }
     }
 

@@ -2,7 +2,6 @@
 
 mod hand_over;
 mod in_place;
-mod later;
 mod likely;
 mod mapped;
 
@@ -10,7 +9,6 @@ pub(crate) use in_place::{InPlace, Pause};
 pub(crate) use mapped::Mapped;
 
 use hand_over::{HandOver, within};
-use later::Later;
 use likely::Likely;
 
 use crate::VifError;
@@ -48,13 +46,12 @@ pub(crate) struct Transmit<M = RingPage<3>, J = SharedPage> {
     /// True if the last report to the trace's reader said that the ring is full.
     full: bool,
     likely: Likely,
-    later: Later,
 }
 
 impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
     pub(crate) fn new(ring: Back<M, 3>, queue: u16, journal: Option<Journal<J>>) -> Self {
-        let (likely, later) = (Likely::new(), Later::default());
-        Self { ring, queue, journal, held_until: None, plain: false, full: false, likely, later }
+        let likely = Likely::new();
+        Self { ring, queue, journal, held_until: None, plain: false, full: false, likely }
     }
 
     /// Answers what a killed process had consumed and not answered: each slot
@@ -112,7 +109,6 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
             self.tell_of_room(stages.sink.stretches(), shared);
         }
         if waiting == 0 {
-            self.later.found_other();
             let notify = self.settle(stages.sink.stretches())?;
             return Ok(Moved { notify, ..Moved::default() });
         }
@@ -120,10 +116,8 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         let slots = tx.slots.get(..waiting).unwrap_or(&[]);
         if self.fetch_plain(slots, tx_plain, arena, stages)? {
             self.held_until = None;
-            self.later.found(waiting);
             return self.carry_out(&mut **tx_plain, None, arena, stages);
         }
-        self.later.found_other();
         let limited = shared.credit.is_limited().then(|| shared.now());
         let parsed = tx.parse(waiting, stages.sink.limits(), |bytes| match limited {
             Some(now) => shared.credit.take(bytes as u64, now),
@@ -242,18 +236,6 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         let waiting = waiting.map_err(|e| self.ring_error(e))?;
         self.likely.learn(first, slots.get(..waiting).unwrap_or(&[]));
         Ok(waiting)
-    }
-
-    /// Returns true if nothing is to be looked for in this turn, since the guest sends few packets at
-    /// a time without pause. For callers for which some turns later is no loss.
-    #[inline]
-    pub(crate) fn leaves_out(&mut self) -> bool {
-        self.later.leaves_out()
-    }
-
-    /// Returns true if more turns are left out before the next look.
-    pub(crate) fn is_between_looks(&self) -> bool {
-        self.later.is_waiting()
     }
 
     /// Gives the answers that wait for pages to be unmapped, and unmaps them before: from then

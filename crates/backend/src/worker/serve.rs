@@ -45,8 +45,6 @@ pub(super) struct Worker {
     number: usize,
     service: Service,
     spin: Spin,
-    /// True if the worker looks again before it sleeps.
-    polls: bool,
     /// True if there was anything to do since the worker last slept.
     worked: bool,
     events: Box<dyn EventChannels>,
@@ -112,7 +110,6 @@ impl Worker {
             scratch: Scratch::new(Some(service.platform.as_ref())),
             merger,
             service,
-            polls: spin.budget() != Some(Duration::ZERO),
             spin,
             worked: false,
             events,
@@ -257,9 +254,6 @@ impl Worker {
     fn serve_active(&mut self) {
         // A queue that is alone shares with no other, and the clock costs a system call.
         self.scratch.alone = true;
-        // Only a queue that is alone lets turns pass: nobody waits for the end of its turn, and it does
-        // not sleep meanwhile.
-        self.scratch.is_patient = self.polls && !self.by_rounds && !self.uplink_active;
         let (mut since, mut start) = (None, Duration::ZERO);
         let mut at = self.rounds.first(self.active.len());
         while let Some(&place) = self.active.get(at) {
@@ -314,7 +308,7 @@ impl Worker {
 
     /// Begins to share time among the active queues. Returns the processor time used up to now.
     fn share(&mut self) -> Duration {
-        (self.scratch.alone, self.scratch.is_patient) = (false, false);
+        self.scratch.alone = false;
         let now = self.used();
         self.shares.begin(now);
         for &place in &self.active {
@@ -437,9 +431,6 @@ impl Worker {
     fn rest(&mut self, place: Place, call_at: Option<Instant>) -> Result<Served, VifError> {
         let Some(slot) = self.queues.get_mut(place) else { return Ok(Served::Armed) };
         let Some(budget) = self.spin.budget() else { return Ok(Served::Active) };
-        if self.scratch.is_patient && slot.queue.is_between_looks() {
-            return Ok(Served::Active);
-        }
         if slot.idle.spins(budget, self.service.settings.clock) {
             core::hint::spin_loop();
             return Ok(Served::Active);

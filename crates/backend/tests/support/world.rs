@@ -65,12 +65,7 @@ impl World {
 
     /// Whose backend has no threads, and counts what its worker does by this meter.
     pub fn counted(bridged: bool, meter: Meter) -> Self {
-        Self::counted_in(WaitMode::Interrupt, bridged, meter)
-    }
-
-    /// The same, in another mode.
-    pub fn counted_in(mode: WaitMode, bridged: bool, meter: Meter) -> Self {
-        let mut world = Self::bare(DomId(0), mode, false, bridged, 1);
+        let mut world = Self::bare(DomId(0), WaitMode::Interrupt, false, bridged, 1);
         world.setup.time = Time::Counted(meter);
         world.restart();
         world

@@ -30,7 +30,7 @@ fn is_large(len: usize, offload: Offload) -> bool {
 /// copied, which is quicker for short ones.
 ///
 /// A page is lent for the time of one call of the port. A burst ends once a quarter of the ring's
-/// pages was lent, and these are posted again before the next burst. So pages never run out by
+/// pages was lent, and free pages are posted again once there are as many. So no page is kept by
 /// lending, however long the port takes.
 pub(super) struct Outlet {
     /// Copied frames.
