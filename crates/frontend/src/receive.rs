@@ -26,8 +26,8 @@ pub(crate) const RESTING: u16 = SLOTS as u16 / 2;
 const CROWD: u32 = RESTING as u32 / 4 * 3;
 /// Free pages that are worth a publish.
 const REFILL: usize = SLOTS / 4;
-/// Pages that are lent for calls until they are posted again, if no frame is longer: while a burst is looked at,
-/// the backend has the others.
+/// Pages that are lent for calls until they are posted again, if no frame is longer: while a burst is
+/// looked at, the backend has the others.
 const LOOKED: usize = REFILL;
 /// Frames whose bytes are fetched before their slots are known. The lines of more frames are under
 /// way together anyhow.

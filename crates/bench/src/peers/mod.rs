@@ -1,9 +1,10 @@
 //! `grantway bench peers`: staging against other ways to carry packets between two processes of one
 //! machine. These are memif and vhost-user, by testpmd of DPDK, and the kernel.
 //!
-//! - [`args`]: the command line; [`end`]: what a program is asked; [`testpmd`]: one testpmd; [`tap_end`]: a program that reads and
-//!   writes a TAP, and [`plain`]: one such process; [`link`]: two processes, and the link between;
-//!   [`contest`]: Grantway and its peers in turns; [`page`]: the report.
+//! - [`args`]: the command line.
+//! - [`end`]: what one program of a link is asked; [`testpmd`]: a testpmd; [`tap_end`]: a program that
+//!   reads and writes a TAP, and [`plain`]: its process; [`link`]: two programs, and the link between.
+//! - [`contest`]: Grantway and its peers in turns; [`page`]: the report.
 
 pub mod args;
 mod contest;

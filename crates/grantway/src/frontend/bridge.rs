@@ -12,6 +12,10 @@ use grantway_ports::{Port, PortError, SentBurst};
 use in_place::InPlace;
 use outlet::Outlet;
 
+/// Bytes of copied frames that one burst may fill in either direction, without the room of the last
+/// frame.
+const FILL: usize = 256 * 1024;
+
 /// Bytes of a large frame that are private, and judged, if a port has the others in the vif's pages.
 const HEAD: usize = 128;
 

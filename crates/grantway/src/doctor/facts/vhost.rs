@@ -3,6 +3,7 @@
 use super::backend::BackendFact;
 use super::process::DeviceState;
 use crate::doctor::roots::Roots;
+use grantway_ports::PortSpec;
 
 /// File of the unit's options, and the variable in it.
 const OPTIONS: (&str, &str) = ("etc/default/grantway", "GRANTWAY_BACKEND_OPTIONS");
@@ -45,7 +46,7 @@ impl Vhost {
 
 /// Returns true for a port of a TAP behind vhost-net.
 fn is_vhost(port: &str) -> bool {
-    port.split(':').next() == Some("vhost")
+    matches!(port.parse(), Ok(PortSpec::Vhost { .. }))
 }
 
 /// Returns true if a line of the unit's options has `--port vhost`.

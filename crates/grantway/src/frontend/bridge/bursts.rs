@@ -2,13 +2,10 @@
 
 use super::intake::Intake;
 use super::outlet::Outlet;
-use super::{Carry, Ends, Trouble};
+use super::{Carry, Ends, FILL, Trouble};
 use arrayvec::ArrayVec;
 use grantway_frontend::{SendError, TxFrame};
 use grantway_ports::{BURST, FramePlace, PageAligned, RECV_BUFFER};
-
-/// Bytes of frames that one burst may fill, without the room of the last frame.
-const FILL: usize = 256 * 1024;
 
 /// One burst each way, copied through an arena.
 pub(super) struct Bursts {

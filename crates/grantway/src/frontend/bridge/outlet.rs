@@ -1,6 +1,6 @@
 //! Frames from the vif, on their way to the port.
 
-use super::{HEAD, Tally, Trouble};
+use super::{FILL, HEAD, Tally, Trouble};
 use arrayvec::ArrayVec;
 use grantway_command::control::nanoseconds;
 use grantway_frontend::{Queue, RxFrame, VolatileSlice};
@@ -11,9 +11,6 @@ use grantway_ports::{
     uptime,
 };
 use grantway_vector::Merger;
-
-/// Bytes of copied frames that one burst may fill, without the room of the last frame.
-const FILL: usize = 256 * 1024;
 
 /// Bytes of the longest large frame that is copied as a whole: for a TAP, pages are no cheaper up to
 /// here, and are dearer up to 4 KiB (`bench/log.md`, "Received pages lent to a TAP").
