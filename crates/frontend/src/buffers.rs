@@ -1,11 +1,11 @@
 //! Buffers that frames are sent from: a pool of pages, whole or by halves, and pages of sixteen
 //! small buffers each.
 //!
-//! The small buffers keep a ring of short frames within sixteen pages and their grants. A backend
-//! that maps them finds all in a few entries of its tables. One that copies looks the same grant up
-//! again, in the same page. Each small buffer belongs to a slot of the ring, so there is nothing to
-//! look for. If answers come in order, there is nothing to give back either. A buffer's number is
-//! its id on the ring: the pages come first, and the small buffers behind them.
+//! A ring of short frames needs only sixteen pages of small buffers and their grants. So a backend
+//! that maps them needs few entries of its tables, and one that copies looks up the same grants.
+//! Each small buffer belongs to a slot of the ring, so no buffer must be searched. If answers come
+//! in order, none must be given back. A buffer's number is its id on the ring: the pages have the
+//! first numbers, and the small buffers those behind.
 
 use crate::halves::{HALVES, Halves, PAGES};
 use crate::lent::Lent;
@@ -96,7 +96,7 @@ impl Buffers {
 }
 
 impl Small {
-    /// Returns the number of slots from this one on, 64 at most, whose buffers are all here.
+    /// Returns the number of slots from this one on, 64 at most, whose buffers are all free.
     #[inline]
     pub fn free_from(&self, index: u32) -> usize {
         self.out.clear_from(index)
@@ -142,7 +142,7 @@ impl Small {
         all
     }
 
-    /// Returns the slot whose buffer has this number.
+    /// Returns the slot of the buffer with this number.
     #[inline]
     pub fn slot_of(&self, number: u16) -> Option<u32> {
         let slot = number.checked_sub(self.first).map(u32::from);

@@ -1,22 +1,22 @@
-//! One direction's demand for the further pages of its queue: from a crowd on, until a calm.
+//! The demand of one direction for the further pages of its queue, from a crowd until a calm.
 //!
-//! A crowd is more work at once than the pages at rest are good for. A calm is that no crowd was
-//! seen for as many slots. A queue has one set of further pages, so the other direction may have
-//! them, and the backend may have to stage them first: then they are awaited.
+//! A crowd is more work at once than the pages at rest can take. A calm is a number of slots
+//! without a crowd. A queue has one set of further pages. They may be in use by the other
+//! direction, or the backend may have to stage them first. Then this direction waits for them.
 
-/// Slots used since the last crowd by which it is calm: at first, and at most. The number doubles
-/// each time, so that a queue which often becomes busy has its pages mapped and unmapped rarely.
+/// Slots since the last crowd after which it is calm: at first, and at most. The number doubles
+/// each time, so that a queue that is often busy rarely has its pages mapped and unmapped.
 const CALM: [u32; 2] = [65_536, 1 << 20];
 
 /// The demand of one direction.
 pub(crate) struct Demand {
     /// True if there was a crowd since the last step.
     crowd: bool,
-    /// Slots used since the last crowd, and the number by which it is calm.
+    /// Slots since the last crowd, and the number after which it is calm.
     used: u32,
     calm: u32,
     stage: Stage,
-    /// True if further pages were refused: nobody asks again before it was calm.
+    /// True if further pages were refused. They are not asked for again before a calm.
     refused: bool,
 }
 
@@ -25,9 +25,9 @@ pub(crate) struct Demand {
 enum Stage {
     /// The pages at rest.
     Resting,
-    /// The pages at rest. Further pages are granted, and are used as soon as possible.
+    /// The pages at rest. Further pages are granted, and will be used as soon as possible.
     Awaiting,
-    /// Further ones, too.
+    /// The pages at rest, and further ones.
     Busy,
 }
 
@@ -36,7 +36,7 @@ enum Stage {
 pub(crate) enum Ready {
     /// The further pages can be used.
     Yes,
-    /// The further pages are not staged yet, or the other direction still has some of them.
+    /// Some further pages are not staged yet, or the other direction still has them.
     NotYet,
     /// The other direction needs them.
     Elsewhere,
@@ -49,13 +49,13 @@ pub(crate) enum Ready {
 pub(crate) enum Change {
     /// None.
     Nothing,
-    /// Further pages are granted, and awaited.
+    /// Further pages are granted, and this direction waits for them.
     Await,
-    /// Further pages are not awaited any more.
+    /// The direction does not wait for further pages any longer.
     Withdraw,
-    /// Further pages are used from now on.
+    /// The direction uses further pages from now on.
     Grow,
-    /// Further pages are not used any more, each once it comes back.
+    /// The direction stops using further pages. A page that is in use leaves when it comes back.
     Shrink,
 }
 
@@ -72,13 +72,13 @@ impl Demand {
         self.used = 0;
     }
 
-    /// Notes that so many slots were used, 256 at most between two steps.
+    /// Notes that `slots` slots were used, 256 at most between two steps.
     #[inline]
     pub fn count(&mut self, slots: u32) {
         self.used += slots;
     }
 
-    /// Returns true if further pages are in use or awaited.
+    /// Returns true if further pages are in use, or this direction waits for them.
     #[inline]
     pub fn is_active(&self) -> bool {
         self.stage != Stage::Resting
@@ -90,22 +90,22 @@ impl Demand {
         self.stage == Stage::Busy
     }
 
-    /// Returns true if further pages are missed: there was a crowd, and they were not refused since
-    /// the last calm, or they are awaited.
+    /// Returns true if further pages are missing: this direction waits for them, or there was a
+    /// crowd and they were not refused since the last calm.
     #[inline]
     pub fn misses(&self) -> bool {
         self.crowd && !self.refused || self.stage == Stage::Awaiting
     }
 
-    /// Returns true if [`Demand::step`] may change something while the pages' readiness is as it
-    /// was.
+    /// Returns true if [`Demand::step`] may change something even if the readiness of the pages did
+    /// not change.
     #[inline]
     pub fn is_due(&self) -> bool {
         self.crowd || self.used >= self.calm
     }
 
-    /// Decides which pages are used from now on. `grant` grants the further ones, or says that they
-    /// are granted, and returns false if it cannot.
+    /// Chooses the pages that are used from now on. `grant` grants the further pages if they are
+    /// not granted yet, and returns false on failure.
     pub fn step(&mut self, ready: Ready, grant: impl FnOnce() -> bool) -> Change {
         let crowd = core::mem::take(&mut self.crowd);
         let calm = self.used >= self.calm;

@@ -1,15 +1,14 @@
-//! Errors of a vif: by our caller, the backend, or the platform.
+//! Errors of a vif: faults of the caller, of the backend, and of the platform.
 
 use alloc::string::String;
 use grantway_hypervisor::Error as PlatformError;
 use grantway_netif::slots::rx::RxFatal;
 use grantway_ring::RingError;
 
-/// Reason why a frame was not sent. The frame is the caller's still.
+/// Reason why a frame was not sent. The caller still has the frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// No slot or no page is free now: flush, wait for an event, take it in,
-    /// and send again.
+    /// No slot or no page is free. Flush, wait for an event, reap, and send again.
     #[error("the transmit ring is full")]
     Full,
     /// The frame is shorter than an Ethernet header, or longer than `longest`.
@@ -20,7 +19,7 @@ pub enum SendError {
         /// The longest frame that this backend accepts, in bytes.
         longest: usize,
     },
-    /// The backend did not offer the work that this frame asks for.
+    /// The frame needs work that the backend does not offer.
     #[error("the backend takes no frame with {what}")]
     NotOffered {
         /// The work that the frame asks for.
@@ -28,10 +27,10 @@ pub enum SendError {
     },
 }
 
-/// Faults of the backend that no backend may have. The vif is to be closed.
+/// Faults that no correct backend has. The vif must be closed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PeerError {
-    /// The producer index of a ring is absurd.
+    /// The producer index of a ring is impossible.
     #[error("{ring} ring: {source}")]
     Ring {
         /// `transmit`, `receive` or `control`.
@@ -79,7 +78,7 @@ pub enum PeerError {
         /// The id found.
         found: u16,
     },
-    /// The answer is to another type of request than was sent with that id.
+    /// The answer has another type than the request with that id.
     #[error("control ring: answer at {index} is of type {found}, expected {expected}")]
     WrongAnswer {
         /// Free-running index of the answer.
@@ -89,7 +88,7 @@ pub enum PeerError {
         /// The type of the request.
         expected: u16,
     },
-    /// The answer has a status without a name.
+    /// The answer has an unknown status.
     #[error("control ring: answer at {index} has status {found}, expected 0 to 3")]
     UnknownStatus {
         /// Free-running index of the answer.
@@ -97,7 +96,7 @@ pub enum PeerError {
         /// The status found.
         found: u32,
     },
-    /// The backend says that it unmapped more staged grants than the list had.
+    /// The backend reports more unmapped grants than the list had.
     #[error("control ring: answer at {index} tells of {found} grants of a list of {expected}")]
     TooManyDeleted {
         /// Free-running index of the answer.
@@ -107,18 +106,18 @@ pub enum PeerError {
         /// Entries of the list.
         expected: u32,
     },
-    /// A bug of ours, found before it could do harm.
+    /// A fault of this crate, found before it did harm.
     #[error("internal: {0}")]
     Internal(&'static str),
 }
 
-/// Reason why a vif cannot go on.
+/// Reason why a vif cannot continue.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VifError {
-    /// The platform refused or went away.
+    /// The platform refused a call, or is gone.
     #[error(transparent)]
     Platform(#[from] PlatformError),
-    /// The backend broke the protocol; the vif is to be closed.
+    /// The backend broke the protocol. The vif must be closed.
     #[error("the backend broke the protocol: queue {queue}, {source}")]
     Peer {
         /// Number of the queue in the vif.
@@ -126,16 +125,16 @@ pub enum VifError {
         /// The backend's fault.
         source: PeerError,
     },
-    /// The backend broke the protocol of the control ring; the vif is to be closed.
+    /// The backend broke the protocol of the control ring. The vif must be closed.
     #[error("the backend broke the protocol: {source}")]
     Control {
         /// The backend's fault.
         source: PeerError,
     },
-    /// There is no such vif.
+    /// The vif does not exist.
     #[error("{path} is not there: no vif {devid} is attached; attach one first")]
     NoVif {
-        /// The folder that was looked for.
+        /// The folder that was searched.
         path: String,
         /// The vif's number.
         devid: u32,

@@ -1,5 +1,4 @@
-//! Received frames that are lent, for a call or for longer, in the pages that the backend wrote
-//! them to.
+//! Received frames that are lent in the pages that the backend wrote them to.
 
 use crate::pool::Held;
 use alloc::sync::Arc;
@@ -44,7 +43,7 @@ impl Returned {
     }
 }
 
-/// A stretch of a lent frame.
+/// A part of a lent frame, in one page.
 pub(crate) struct Part {
     pub page: SharedPage,
     /// The page's number in its pool.
@@ -73,7 +72,7 @@ enum Body {
     Copied(Vec<u8>),
 }
 
-/// A frame that was received, for as long as its owner likes. When dropped, on any thread, its
+/// A received frame that its owner keeps as long as needed. When it is dropped, on any thread, its
 /// pages may be posted again.
 pub struct LentFrame {
     len: usize,
@@ -86,7 +85,7 @@ impl LentFrame {
         Self { len: bytes.len(), offload, body: Body::Copied(bytes) }
     }
 
-    /// Makes a frame in pages that are to come back to `returned`.
+    /// Makes a frame in pages that go back to `returned`.
     pub(crate) fn lent(
         parts: Vec<Part>,
         offload: Offload,
@@ -115,8 +114,8 @@ impl LentFrame {
         self.offload
     }
 
-    /// Returns the stretches of a lent frame, in order; none of a copied frame. Each is as long as
-    /// the backend made it, so the first may be empty, or shorter than an Ethernet header
+    /// Returns the parts of a lent frame in order, or nothing for a copied frame. The backend chose
+    /// the length of each part: the first part may be empty, or shorter than an Ethernet header
     /// (XSA-522).
     pub fn slices(&self) -> impl Iterator<Item = VolatileSlice<'_>> {
         let parts = match &self.body {
@@ -127,7 +126,8 @@ impl LentFrame {
         parts.iter().filter_map(|part| VolatileSlice::new(&part.page, part.offset, part.len).ok())
     }
 
-    /// Returns the bytes of a frame that was copied already: nobody else writes them.
+    /// Returns the bytes of a copied frame, which nobody else can write, or `None` for a lent
+    /// frame.
     #[must_use]
     pub fn bytes(&self) -> Option<&[u8]> {
         match &self.body {
@@ -136,7 +136,8 @@ impl LentFrame {
         }
     }
 
-    /// Copies the frame's first bytes to `buf`, once. Returns the number of bytes, as many as fit.
+    /// Copies the first bytes of the frame to `buf`, once. Returns the number of bytes: as many as
+    /// fit.
     pub fn copy_to(&self, buf: &mut [u8]) -> usize {
         let len = self.len.min(buf.len());
         if let Body::Copied(bytes) = &self.body {
@@ -147,8 +148,8 @@ impl LentFrame {
     }
 }
 
-/// A frame that was received, for the time of a call. Its bytes may lie where the
-/// backend can still write: judge a copy, and act on nothing but that copy.
+/// A received frame for the time of one call. The backend may still be able to write its bytes:
+/// judge a copy, and use only that copy afterwards.
 pub struct RxFrame<'a> {
     len: usize,
     offload: Offload,
@@ -200,15 +201,14 @@ impl<'a> RxFrame<'a> {
         self.offload
     }
 
-    /// Returns the hash, if the backend was asked to send one along. The backend may have written
-    /// anything.
+    /// Returns the hash, if the backend was asked for it. The backend may have written anything.
     #[must_use]
     pub fn hash(&self) -> Option<Hash> {
         self.hash
     }
 
-    /// Returns the stretches of a lent frame, in order; none of a copied frame. Each is as long as
-    /// the backend made it, so the first may be empty, or shorter than an Ethernet header
+    /// Returns the parts of a lent frame in order, or nothing for a copied frame. The backend chose
+    /// the length of each part: the first part may be empty, or shorter than an Ethernet header
     /// (XSA-522).
     #[must_use]
     pub fn slices(&self) -> &[VolatileSlice<'a>] {
@@ -219,9 +219,9 @@ impl<'a> RxFrame<'a> {
         }
     }
 
-    /// Returns the stretches of a lent frame behind its first `from` bytes, in order, without empty
-    /// ones; none of a copied frame. The first bytes are best copied before ([`RxFrame::copy_to`])
-    /// and judged; these here can still change, whatever was judged.
+    /// Returns the parts of a lent frame behind its first `from` bytes, in order, without empty
+    /// ones. Returns nothing for a copied frame. Copy the first bytes with [`RxFrame::copy_to`] and
+    /// judge that copy. The bytes of these parts can still change.
     pub fn rest(&self, from: usize) -> impl Iterator<Item = VolatileSlice<'a>> {
         let mut before = from;
         self.slices().iter().filter_map(move |slice| {
@@ -231,7 +231,8 @@ impl<'a> RxFrame<'a> {
         })
     }
 
-    /// Returns the bytes of a frame that was copied already: nobody else writes them.
+    /// Returns the bytes of a copied frame, which nobody else can write, or `None` for a lent
+    /// frame.
     #[must_use]
     pub fn bytes(&self) -> Option<&'a [u8]> {
         match self.place {
@@ -240,7 +241,8 @@ impl<'a> RxFrame<'a> {
         }
     }
 
-    /// Copies the frame's first bytes to `buf`, once. Returns the number of bytes, as many as fit.
+    /// Copies the first bytes of the frame to `buf`, once. Returns the number of bytes: as many as
+    /// fit.
     #[inline]
     pub fn copy_to(&self, buf: &mut [u8]) -> usize {
         match self.place {
@@ -261,7 +263,7 @@ impl fmt::Debug for RxFrame<'_> {
     }
 }
 
-/// Copies the first bytes of stretches to `buf`. Returns the number of bytes, as many as fit.
+/// Copies the first bytes of parts to `buf`. Returns the number of bytes: as many as fit.
 #[inline]
 fn copy_slices<'a>(slices: impl Iterator<Item = VolatileSlice<'a>>, buf: &mut [u8]) -> usize {
     let mut at = 0;

@@ -25,7 +25,7 @@ const RESTING_WORDS: usize = RESTING as usize / 64;
 /// Bits of the first halves in a word. The second half has the bit above.
 const FIRST: u64 = 0x5555_5555_5555_5555;
 
-/// The pages, and which of their halves are in use.
+/// The pages, and the halves of them that are in use.
 pub(crate) struct Halves {
     pages: Vec<(SharedPage, GrantRef)>,
     used: Used,
@@ -49,7 +49,8 @@ struct Used {
     whole: [u64; WORDS],
     /// Number of words whose pages are taken: those at rest, or all.
     words: usize,
-    /// Number of halves of these words that are free, and of pages of which both are.
+    /// Number of halves of these words that are free, and number of pages whose halves are both
+    /// free.
     free_halves: u16,
     free_pages: u16,
     /// Word in which a half was found last.
@@ -64,7 +65,7 @@ impl Halves {
         Ok(Self { pages, used: Used::default(), lent })
     }
 
-    /// Returns the pages' grants, in order.
+    /// Returns the grants of the pages, in the order of their numbers.
     pub fn grefs(&self) -> impl Iterator<Item = GrantRef> + '_ {
         self.pages.iter().map(|(_, gref)| *gref)
     }
@@ -84,8 +85,8 @@ impl Halves {
         self.used.free_halves.into()
     }
 
-    /// Takes room for `len` bytes, at most a page of them: half a page if that suffices. Returns
-    /// its number.
+    /// Takes room for `len` bytes, a page at most: half a page if that is enough. Returns the
+    /// number of the buffer.
     #[inline]
     pub fn take(&mut self, len: usize) -> Option<u16> {
         match len {
@@ -94,7 +95,7 @@ impl Halves {
         }
     }
 
-    /// Takes a buffer back. Returns false if there is none of this number in use.
+    /// Takes a buffer back. Returns false if no buffer of this number is in use.
     #[inline]
     pub fn give_back(&mut self, number: u16) -> bool {
         self.used.give_back(number)
@@ -112,7 +113,7 @@ impl Halves {
         Some(Buffer { page, gref: *gref, offset })
     }
 
-    /// Takes further pages into use, which somebody else granted and keeps.
+    /// Takes further pages into use. The caller granted them and keeps them.
     pub fn grow<'a>(&mut self, further: impl Iterator<Item = &'a (SharedPage, GrantRef)>) {
         let missing = usize::from(HALVES / 2).saturating_sub(self.pages.len());
         // They are the same pages each time.
@@ -120,12 +121,12 @@ impl Halves {
         self.used.set_words(WORDS);
     }
 
-    /// Takes the further pages out of use, each once it comes back.
+    /// Takes the further pages out of use. A page that is in use leaves when it comes back.
     pub fn shrink(&mut self) {
         self.used.set_words(RESTING_WORDS);
     }
 
-    /// Returns true if a further page is out that was taken whole: no other page was free.
+    /// Returns true if a further page was taken whole and is still in use: no other page was free.
     #[inline]
     pub fn misses_further(&self) -> bool {
         self.used.whole.iter().skip(RESTING_WORDS).any(|&word| word != 0)
@@ -158,7 +159,7 @@ impl Used {
         word & word >> 1 & FIRST
     }
 
-    /// Takes pages from this many words from now on.
+    /// Takes pages from the first `words` words from now on.
     fn set_words(&mut self, words: usize) {
         (self.words, self.last) = (words, 0);
         let free = self.free.get(..words).unwrap_or(&self.free);
@@ -168,8 +169,7 @@ impl Used {
         self.free_pages = free.iter().map(pages).sum();
     }
 
-    /// Takes the half of a page whose other half is in use, if there is one nearby, or else of any
-    /// page.
+    /// Takes a half of a page. A page nearby whose other half is in use is preferred.
     #[inline]
     fn take_half(&mut self) -> Option<u16> {
         if self.free.get(self.last)? == &0 {

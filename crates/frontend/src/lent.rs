@@ -1,5 +1,4 @@
-//! Resources lent to the backend's domain, and taken back when dropped: pages, and the event
-//! channels of a queue.
+//! Pages and event channels that are lent to the backend's domain, and taken back when dropped.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -9,8 +8,8 @@ use grantway_hypervisor::{
 };
 use grantway_ring::SharedPage;
 
-/// A run of granted pages. When dropped, it goes back to the platform, which keeps the pages that
-/// the backend still reaches.
+/// A run of granted pages. When dropped, it goes back to the platform. The platform keeps the pages
+/// that the backend can still reach.
 pub(crate) struct Lent {
     platform: Arc<dyn FrontendPlatform>,
     /// The pages; `None` once they went back.
@@ -35,7 +34,7 @@ impl Lent {
         })
     }
 
-    /// Grants as many further pages to the same domain, in a run of their own.
+    /// Grants further pages to the same domain, in a run of their own.
     pub fn again(&self, access: Access) -> Result<Self, Error> {
         let (pages, peer) = match &self.granted {
             Some(granted) => (granted.grefs.len(), granted.peer),
@@ -67,11 +66,11 @@ impl Drop for Lent {
 
 /// The event channels of one queue, in a set of their own. When dropped, they are closed.
 pub(crate) struct Channels {
-    /// The set of the channels, for waiting.
+    /// The set of the channels, to wait for them.
     pub set: Box<dyn FrontendEvents>,
-    /// Channel for frames sent, and for both directions if they are not split.
+    /// Channel for sent frames. Received frames use it, too, if there is only one channel.
     pub tx: Port,
-    /// Channel for frames received.
+    /// Channel for received frames.
     pub rx: Port,
 }
 

@@ -12,24 +12,24 @@ use grantway_netif::xenbus::Reopen;
 use grantway_netif::{GsoKind, Offload};
 use grantway_netif::{Policy, PolicyFeatures};
 
-/// Wishes of the guest; the backend decides what it gets of them.
+/// Features that the guest asks for. The backend decides which of them it gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wishes {
-    /// Frames over several pages, and so longer than 4096 bytes.
+    /// True for frames over several pages, which may be longer than 4096 bytes.
     pub scatter_gather: bool,
-    /// Large TCP frames that the receiving end segments, or never does.
+    /// True for large TCP frames, which the backend or their receiver cuts into segments.
     pub gso: bool,
-    /// Frames whose checksum is still to be filled in.
+    /// True for frames whose checksum is not filled in yet.
     pub checksum: bool,
-    /// An event channel for each direction.
+    /// True for one event channel per direction.
     pub split_events: bool,
-    /// Queues, of 274 granted pages each, and of 402 once they were busy; 0 counts as 1.
+    /// Number of queues. Each grants 274 pages, and 402 once it was busy. 0 means 1.
     pub queues: u16,
-    /// A control ring, of three granted pages, without which nothing is staged.
+    /// True for a control ring. It grants three pages, and staging needs it.
     pub control: bool,
-    /// The best buffer policy to use. With a backend that does not offer it, the next best is used.
+    /// The best buffer policy to use. If the backend does not offer it, the next best is used.
     pub policy: Policy,
-    /// The way in which a connection begins after an earlier one.
+    /// Beginning of a connection if the vif had one before.
     pub reopen: Reopen,
 }
 
@@ -49,29 +49,29 @@ impl Default for Wishes {
     }
 }
 
-/// Features that the backend offers and we wish for: they limit what may be sent.
+/// Features that the backend offers and the guest asks for. They limit the frames that may be sent.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct BackendFeatures {
-    /// Frames over several slots.
+    /// True for frames over several slots.
     pub scatter_gather: bool,
-    /// Large TCP over IPv4.
+    /// True if the backend accepts large TCP frames over IPv4.
     pub gso_tcpv4: bool,
-    /// Large TCP over IPv6.
+    /// True if the backend accepts large TCP frames over IPv6.
     pub gso_tcpv6: bool,
-    /// Blank IPv4 checksums.
+    /// True if the backend accepts blank checksums over IPv4.
     pub checksum_ipv4: bool,
-    /// Blank IPv6 checksums.
+    /// True if the backend accepts blank checksums over IPv6.
     pub checksum_ipv6: bool,
-    /// An event channel for each direction.
+    /// True for one event channel per direction.
     pub split_events: bool,
-    /// Number of queues: at least 1 once the backend was asked.
+    /// Number of queues: 1 or more once the backend's features were read.
     pub queues: u16,
-    /// A control ring.
+    /// True if the vif has a control ring.
     pub control: bool,
     /// The buffer policy that was agreed on.
     pub policy: Policy,
-    /// True if the toolstack says that the backend is to be trusted: only then are frames lent in
-    /// its pages.
+    /// True if the toolstack wrote that the backend is trusted, or wrote nothing. Only then are
+    /// frames lent in their pages.
     pub trusted: bool,
 }
 
@@ -112,7 +112,7 @@ impl BackendFeatures {
         })
     }
 
-    /// Refuses segmentation that the backend does not do.
+    /// Refuses segmentation that the backend does not offer.
     #[inline]
     pub(crate) fn admit_segments(&self, offload: Offload) -> Result<(), SendError> {
         let segments = match offload.gso.map(|gso| gso.kind) {
@@ -128,8 +128,8 @@ impl BackendFeatures {
         }
     }
 
-    /// Refuses a blank checksum that the backend does not fill in; `head` has the first bytes of
-    /// the frame.
+    /// Refuses a blank checksum that the backend does not offer to fill in. `head` has the first
+    /// bytes of the frame.
     pub(crate) fn admit_blank(&self, head: &[u8]) -> Result<(), SendError> {
         let (blank, what) = match payload(head) {
             Payload::Ipv6(_) => (self.checksum_ipv6, "a blank checksum over IPv6"),
@@ -203,8 +203,8 @@ pub(crate) fn write_nodes(
     Ok(())
 }
 
-/// Returns true if a node of the frontend's folder is about one connection: its rings, or the
-/// headroom for an XDP program of a driver that had the vif before.
+/// Returns true if a node of the frontend's folder belongs to one connection: its rings, or the XDP
+/// headroom of a driver that had the vif before.
 fn is_of_a_connection(name: &str) -> bool {
     const OTHERS: [&str; 4] = [
         keys::MULTI_QUEUE_NUM_QUEUES,
@@ -217,8 +217,9 @@ fn is_of_a_connection(name: &str) -> bool {
         || QueueKey::ALL.iter().any(|key| name == key.as_str())
 }
 
-/// Returns the value of a node of the backend's; none if it is gone or hidden. Once a folder of the
-/// backend's is gone, we may not read its parents, and the store answers that instead.
+/// Returns the value of a node of the backend, or `None` if the node is missing or hidden. If a
+/// folder of the backend is gone, we may not read its parents. Then the store answers that reading
+/// is denied.
 pub(crate) fn peek(
     store: &mut dyn FrontendStore,
     path: &str,
@@ -229,8 +230,8 @@ pub(crate) fn peek(
     }
 }
 
-/// Returns a backend's text in a form fit for a log: in one line, without control characters, and
-/// not long.
+/// Returns a text of the backend in a form fit for a log: one line, short, without control
+/// characters.
 pub(crate) fn shown(text: &str) -> String {
     const LONGEST: usize = 40;
     let escaped: String = text.chars().take(LONGEST).flat_map(char::escape_debug).collect();

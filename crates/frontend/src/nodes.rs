@@ -43,12 +43,12 @@ pub(crate) struct Nodes {
     pub backend: DomId,
     /// True if the backend is to be trusted, as the toolstack says.
     pub trusted: bool,
-    /// The domain for which all of this was found.
+    /// The domain's number when the vif was found.
     domain: DomId,
-    /// True once the watch of the domain's number has fired, as each does when it is set.
+    /// True once the watch of the domain's number has fired. Each watch fires when it is set.
     settled: bool,
-    /// Our own state, as it was read or written last: what the store holds as long as the device is
-    /// the one that was found.
+    /// Our own state, as it was last read or written. The store has this state as long as the
+    /// device is the one that was found.
     shown: Option<XenbusState>,
     /// True if a write found another device.
     replaced: bool,
@@ -112,8 +112,8 @@ impl Nodes {
         Ok(None)
     }
 
-    /// Reads a state, and returns the change that it stands for. If the state is missing, or is
-    /// that of a new device, the folder may be another domain's by now.
+    /// Reads a state, and returns the change that it means. If the state is missing, or is that of
+    /// a new device, the folder may belong to another domain by now.
     fn judged(
         &mut self,
         read: fn(&mut Self) -> Result<Option<XenbusState>, Error>,
@@ -124,8 +124,8 @@ impl Nodes {
         Ok(if lasting || self.is_ours()? { change(state) } else { Change::Restored })
     }
 
-    /// Returns true if the domain still has the number for which all was found, or if its store
-    /// does not say.
+    /// Returns true if the domain still has the number with which the vif was found, or if the
+    /// store does not have the number.
     fn is_ours(&mut self) -> Result<bool, Error> {
         let number = peek(self.store.as_mut(), DOMAIN)?;
         let number: Option<u16> = number.and_then(|text| text.trim().parse().ok());
@@ -152,8 +152,8 @@ impl Nodes {
         state(self.store.as_mut(), &self.backend_path)
     }
 
-    /// Writes a state, if the device is still the one that was found: a folder that the toolstack
-    /// removed must not come back to life, and the state of a device in its place is not ours.
+    /// Writes a state, if the device is still the one that was found. A folder that the toolstack
+    /// removed must not come back, and the state of another device belongs to its own frontend.
     pub fn show(&mut self, state: XenbusState) -> Result<(), Error> {
         if self.shown == Some(state) {
             return Ok(());
@@ -161,8 +161,8 @@ impl Nodes {
         self.write(state, |_, _| Ok(()))
     }
 
-    /// Writes Connected and, at the same moment, what `nodes` writes below a path, if the device is
-    /// still the one that was found.
+    /// Writes Connected and, in the same transaction, the nodes that `nodes` writes below a path.
+    /// Nothing is written if the device is not the one that was found.
     pub fn publish(
         &mut self,
         nodes: impl FnMut(&mut dyn FrontendStore, &str) -> Result<(), Error>,
@@ -225,7 +225,7 @@ impl Nodes {
     }
 }
 
-/// Reads what the toolstack wrote about a vif, all at one moment; `read` gets the path of its
+/// Reads in one transaction what the toolstack wrote about a vif. `read` gets the path of the
 /// backend's folder. A vif that is detached meanwhile is reported as absent, not as one that lacks
 /// a key.
 fn attached<T>(
@@ -253,8 +253,8 @@ fn backend_domain(store: &mut dyn FrontendStore, path: &str) -> Result<DomId, Vi
     })?))
 }
 
-/// Returns true if the toolstack says that the backend is trusted, or says nothing. A value that is
-/// neither 0 nor 1 is an error, and not guessed at.
+/// Returns true if the toolstack wrote that the backend is trusted, or wrote nothing. A value other
+/// than 0 and 1 is an error.
 fn trusted(store: &mut dyn FrontendStore, path: &str) -> Result<bool, VifError> {
     let path = format!("{path}/{}", keys::TRUSTED);
     let found = peek(store, &path)?;
@@ -269,7 +269,7 @@ fn trusted(store: &mut dyn FrontendStore, path: &str) -> Result<bool, VifError> 
     }
 }
 
-/// Returns the state below a folder; a node that holds no state counts as unknown.
+/// Returns the state in a folder. A node without a valid state counts as unknown.
 fn state(store: &mut dyn FrontendStore, path: &str) -> Result<Option<XenbusState>, Error> {
     let text = peek(store, &format!("{path}/{}", keys::STATE))?;
     Ok(text.map(|text| XenbusState::from_store(text.as_bytes()).unwrap_or_default()))

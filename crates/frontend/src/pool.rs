@@ -1,5 +1,5 @@
-//! The pages of a receive ring, granted once and recycled: some that are always used, and as many
-//! further ones while the queue is busy. Frames may be sent from the further ones meanwhile.
+//! The pages of a receive ring, granted once and used again: a number of pages at rest, and as many
+//! further ones while the queue is busy. Frames may be sent from the further ones instead.
 
 use crate::lent::Lent;
 use alloc::sync::Arc;
@@ -7,12 +7,12 @@ use alloc::vec::Vec;
 use grantway_hypervisor::{Access, DomId, Error, FrontendPlatform, GrantRef};
 use grantway_ring::SharedPage;
 
-/// Pages that the backend can reach for as long as the vif is connected. A
-/// page's number is its id on the ring.
+/// Pages that the backend can reach for as long as the vif is connected. A page's number is its id
+/// on the ring.
 pub(crate) struct Pool {
     pages: Vec<(SharedPage, GrantRef)>,
     free: Vec<u16>,
-    /// Number of pages in use: those of higher numbers stay here once they come back.
+    /// Number of pages in use. Pages of higher numbers stay here once they come back.
     in_use: u16,
     /// Pages that are not in use.
     put_away: Vec<u16>,
@@ -91,8 +91,8 @@ impl Pool {
         self.pages.get(usize::from(resting)..).unwrap_or_default()
     }
 
-    /// Grants as many further pages, if they were not before, and puts them away. The backend may
-    /// write to them, since either direction may use them.
+    /// Grants further pages, as many as there are at rest, if this was not done before. Puts them
+    /// away. The backend may write to them, since either direction may use them.
     pub fn grant(&mut self, resting: u16) -> Result<(), Error> {
         let most = 2 * resting;
         if self.pages.len() == usize::from(resting) {
@@ -104,13 +104,13 @@ impl Pool {
         Ok(())
     }
 
-    /// Takes twice as many pages into use, which are granted already.
+    /// Takes the further pages into use. They are granted already.
     pub fn grow(&mut self, resting: u16) {
         self.in_use = 2 * resting;
         self.free.append(&mut self.put_away);
     }
 
-    /// Takes all but the first pages out of use, each once it comes back.
+    /// Takes the further pages out of use. A page that is in use leaves when it comes back.
     pub fn shrink(&mut self, resting: u16) {
         self.in_use = resting;
         let all = core::mem::take(&mut self.free);

@@ -1,4 +1,4 @@
-//! One queue: a transmit and a receive ring and their event channels.
+//! One queue: a transmit ring, a receive ring, and their event channels.
 
 use crate::buffers::{Buffers, SEND_PAGES};
 use crate::demand::Ready;
@@ -20,9 +20,9 @@ use grantway_hypervisor::{
 use grantway_netif::{Offload, Policy};
 use grantway_ring::{Front, RingPage, SharedPage, VolatileSliceMut};
 
-/// A queue that is connected, or ready to be: its rings, its pages and its event channels, for one
-/// thread to use. When dropped, it closes its channels and takes back what was granted. Pages that
-/// the backend still reaches go to the platform's deferred reclaim.
+/// A queue that is connected, or ready to be connected: its rings, its pages and its event
+/// channels, for one thread to use. When dropped, it closes its channels and takes its pages back.
+/// Pages that the backend can still reach go to the platform's deferred reclaim.
 pub struct Queue {
     number: u16,
     features: BackendFeatures,
@@ -43,13 +43,14 @@ impl Queue {
     /// Pages of the rings, one for each direction.
     pub const RING_PAGES: usize = 2;
 
-    /// Pages of frames at rest, granted for as long as the queue is connected.
+    /// Pages for frames while the queue is at rest, granted for as long as the queue is connected.
     pub const RESTING_PAGES: usize = SEND_PAGES + RESTING as usize;
 
-    /// Pages of frames of a busy queue: those at rest, and 128 further ones. They are granted when
-    /// three quarters of the pages to receive into have frames at once, or when a frame to be sent
-    /// finds slots and no pages. They stay granted. The queue uses them in one direction at a time,
-    /// to receive first, until it is at rest again.
+    /// Pages for frames of a busy queue: those at rest, and 128 further ones. The further pages are
+    /// granted when three quarters of the pages to receive into have frames at once. They are also
+    /// granted when a frame to be sent finds free slots but no free pages. They stay granted. The
+    /// queue uses them in one direction at a time, preferably to receive, until it is at rest
+    /// again.
     pub const BUFFER_PAGES: usize = Self::RESTING_PAGES + RESTING as usize;
 
     /// Grants rings and pools to the backend's domain and makes the event
@@ -95,7 +96,8 @@ impl Queue {
         self.number
     }
 
-    /// Returns the backend's features, as far as they were wished for.
+    /// Returns the features of this connection: those that the backend offers and the guest wishes
+    /// for.
     #[must_use]
     pub fn features(&self) -> BackendFeatures {
         self.features
@@ -111,21 +113,21 @@ impl Queue {
         move |source| VifError::Peer { queue, source }
     }
 
-    /// Copies a frame to granted pages and queues it. It goes out with the next
-    /// [`Queue::flush`], and a burst is best flushed once.
+    /// Copies a frame to granted pages and queues it. The frame leaves with the next
+    /// [`Queue::flush`]. One flush for a whole burst is best.
     ///
     /// # Errors
     ///
-    /// [`SendError`]; nothing was taken then.
+    /// [`SendError`]. Nothing was queued then.
     pub fn send(&mut self, frame: &[u8], offload: Offload) -> Result<(), SendError> {
         let frame = TxFrame { bytes: frame, offload };
         let (_, why_not) = self.send_burst(&[frame], |&frame| frame);
         why_not.map_or(Ok(()), Err)
     }
 
-    /// Copies and queues frames in order, up to the first that cannot be taken. Returns the number
-    /// of frames taken, and the error of the first that was not. `frame` makes the frame of one of
-    /// `items`, and must make the same one at each call.
+    /// Copies and queues frames in order, up to the first frame that cannot be queued. Returns the
+    /// number of queued frames, and the error of the first frame that was not queued. `frame` makes
+    /// the frame of an item, and must make the same frame at each call.
     #[inline]
     pub fn send_burst<'a, T>(
         &mut self,
@@ -145,19 +147,20 @@ impl Queue {
         })
     }
 
-    /// Lends the buffers that frames are sent from, so that each frame is written once, in its
-    /// place. `meta` returns the length and offload of an item's frame, the same at each call.
-    /// `write` is then called with the room for the frame and the offset in the frame at which the
-    /// room begins: once, or once for each page if the frame is longer than 4096 bytes. Bytes that
-    /// are not written keep what an earlier frame of this queue left there, one that was received, too,
-    /// or what the backend wrote meanwhile.
+    /// Lends the buffers that frames are sent from, so that each frame is written only once, in its
+    /// place. `meta` returns the length and offload of an item's frame, the same at each call. Then
+    /// `write` is called with the offset in the frame, and with the room for the bytes from there
+    /// on: once, or once per page if the frame is longer than 4096 bytes. Bytes that are not
+    /// written keep older content: bytes of an earlier frame that was sent or received here, or
+    /// bytes that the backend wrote.
     ///
-    /// Frames are taken in order, up to the first that cannot be, as in [`Queue::send_burst`]; that
-    /// one may have been written. They go out with the next [`Queue::flush`]. Returns the number of
-    /// frames taken, and the error of the first that was not.
+    /// Frames are queued in order, up to the first frame that cannot be queued, as in
+    /// [`Queue::send_burst`]. That frame may have been written. The queued frames leave with the
+    /// next [`Queue::flush`]. Returns the number of queued frames, and the error of the first frame
+    /// that was not queued.
     ///
-    /// If a checksum is blank, the frame is read after it was written, to find out if the backend
-    /// offers to fill that checksum in.
+    /// If a checksum is blank, the written frame is read, to find out if the backend offers to fill
+    /// in that checksum.
     ///
     /// ```no_run
     /// # fn lends(queue: &mut grantway_frontend::Queue) -> Result<(), grantway_frontend::VifError> {
@@ -203,18 +206,18 @@ impl Queue {
         (sent, None)
     }
 
-    /// Lends whole pages that a frame is sent from before its length is known: room for the longest
-    /// frame, from the first page's start on. `fill` writes a frame there and returns its length
-    /// and offload, or none if there is no frame, and a value for the caller. Pages that the frame
-    /// does not reach are lent again, and so are those of a frame that is refused. They keep what
-    /// was written there, and the backend can read that.
+    /// Lends whole pages to write a frame of unknown length: room for the longest frame, 65,535
+    /// bytes, from the start of the first page. `fill` writes a frame there. It returns the frame's
+    /// length and offload, or `None` if there is no frame, and a value for the caller. Pages behind
+    /// the end of the frame, and pages of a refused frame, are lent again later. They keep what was
+    /// written, and the backend can read it.
     ///
-    /// The frame goes out with the next [`Queue::flush`]. Returns the caller's value; and true if a
-    /// frame was taken, or the reason why it was not, as in [`Queue::send`].
+    /// The frame leaves with the next [`Queue::flush`]. Returns the value of `fill`, and true if a
+    /// frame was queued, or the reason why it was not, as in [`Queue::send`].
     ///
     /// # Errors
     ///
-    /// [`SendError::Full`]: there is no room for the longest frame, and `fill` was not called.
+    /// [`SendError::Full`] if there is no room for the longest frame. Then `fill` was not called.
     pub fn lend_room<T>(
         &mut self,
         fill: impl FnOnce(&mut [VolatileSliceMut<'_>]) -> (Option<TxMeta>, T),
@@ -227,7 +230,7 @@ impl Queue {
         filled
     }
 
-    /// Shows the backend the queued frames, and signals it if it asked.
+    /// Publishes the queued frames, and signals the backend if it asked for a signal.
     ///
     /// # Errors
     ///
@@ -240,13 +243,13 @@ impl Queue {
         Ok(())
     }
 
-    /// Takes in transmit completions, and returns the number of buffers that came back. For use
-    /// after [`SendError::Full`] of [`Queue::send`], or on an event. If none came back, there may be
-    /// room all the same, in further pages: [`Queue::arm`] tells of that.
+    /// Takes in transmit completions, and returns the number of buffers that came back. Call this
+    /// after [`SendError::Full`], or after an event. Even if it returns 0, there may be room in
+    /// further pages: [`Queue::arm`] returns true then.
     ///
     /// # Errors
     ///
-    /// The backend broke the protocol.
+    /// The backend broke the protocol ([`VifError::Peer`]).
     pub fn reap(&mut self) -> Result<usize, VifError> {
         let reaped = self.transmit.reap(&mut self.stats).map_err(self.fault())?;
         if self.transmit.may_resize() {
@@ -261,12 +264,13 @@ impl Queue {
         Ok(reaped)
     }
 
-    /// Copies the next frame to `buf`, which best has room for 65,535 bytes. Returns none if there
+    /// Copies the next frame to `buf`. A frame that is longer than `buf` is dropped and counted
+    /// ([`QueueStats::rx_too_large`]), so `buf` should have 65,535 bytes. Returns `None` if there
     /// is no frame.
     ///
     /// # Errors
     ///
-    /// The backend broke the protocol.
+    /// The backend broke the protocol, or the platform is gone.
     pub fn recv(&mut self, buf: &mut [u8]) -> Result<Option<Received>, VifError> {
         let received = self.receive.recv(buf, &mut self.stats).map_err(self.fault())?;
         if received.is_none() {
@@ -275,13 +279,13 @@ impl Queue {
         Ok(received)
     }
 
-    /// Copies frames to `arena`, each at a multiple of 64 bytes, and tells `took` the start of
-    /// each. Returns the number of frames, a burst at most. Ends early if a frame may not fit: once
-    /// the rest of the arena is shorter than the longest frame, 65,535 bytes.
+    /// Copies frames to `arena`, each at a multiple of 64 bytes, and calls `took` with the start of
+    /// each. Returns the number of frames, 64 at most. Ends early if the rest of the arena is
+    /// shorter than the longest frame, 65,535 bytes.
     ///
     /// # Errors
     ///
-    /// The backend broke the protocol.
+    /// The backend broke the protocol, or the platform is gone.
     #[inline]
     pub fn recv_burst(
         &mut self,
@@ -314,14 +318,14 @@ impl Queue {
         Ok(received)
     }
 
-    /// Lends the next frame in the pages that the backend wrote it to, so that it is copied once,
-    /// to its reader's place, or never. The frame is a copy if more than half of the queue's pages
-    /// would be lent with it. It is one, too, if the toolstack says that the backend is not to be
-    /// trusted. Returns none if there is no frame.
+    /// Lends the next frame in the pages that the backend wrote it to, so that its reader copies it
+    /// once or never. The frame is a copy if more than half of the queue's pages would be lent with
+    /// it, or if the backend is not trusted ([`BackendFeatures::trusted`]). Returns `None` if there
+    /// is no frame.
     ///
     /// # Errors
     ///
-    /// The backend broke the protocol.
+    /// The backend broke the protocol, or the platform is gone.
     pub fn recv_lent(&mut self) -> Result<Option<LentFrame>, VifError> {
         let received = self.receive.recv_lent(&mut self.stats).map_err(self.fault())?;
         if received.is_none() {
@@ -331,13 +335,12 @@ impl Queue {
     }
 
     /// Lends frames in the pages that the backend wrote them to, each for one call of `look`.
-    /// Returns the number of frames. Ends early once they had 64 pages, a quarter of the ring's
-    /// slots. The pages are posted again by the next [`Queue::repost`]; until then the backend
-    /// cannot use them.
+    /// Returns the number of frames. Ends once the frames had 64 pages, a quarter of the ring's
+    /// slots. The next [`Queue::repost`] posts the pages again. The backend cannot use them before.
     ///
-    /// The backend may write while `look` looks: copy out the bytes that are to be judged
-    /// ([`RxFrame::copy_to`]), and read nothing twice. Frames are copied to private memory first if
-    /// the toolstack says that the backend is not to be trusted.
+    /// The backend may write while `look` runs. So copy the bytes that are to be judged
+    /// ([`RxFrame::copy_to`]), and read nothing twice. If the backend is not trusted
+    /// ([`BackendFeatures::trusted`]), frames are copied to private memory first.
     ///
     /// ```no_run
     /// # fn looks(queue: &mut grantway_frontend::Queue) -> Result<(), grantway_frontend::VifError> {
@@ -354,7 +357,7 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// The backend broke the protocol.
+    /// The backend broke the protocol, or the platform is gone.
     #[inline]
     pub fn recv_lent_burst(
         &mut self,
@@ -368,15 +371,14 @@ impl Queue {
         Ok(received)
     }
 
-    /// Returns the pages that are worth staging, and how many of them are staged.
+    /// Returns the pages that are worth staging, and the number of staged pages.
     #[must_use]
     pub fn staging(&self) -> &QueueStaging {
         &self.staging
     }
 
-    /// Posts pages that [`Queue::recv`] emptied, if there are enough, and signals the backend if it
-    /// asked. A call that receives nothing does so itself: pages of frames that the backend could not
-    /// deliver came back without one.
+    /// Posts the pages that [`Queue::recv`] emptied, if there are enough of them, and signals the
+    /// backend if it asked for a signal. A receiving call that finds no frame does this by itself.
     ///
     /// # Errors
     ///
@@ -389,7 +391,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Posts every free page, further ones if the queue is busy, and signals the backend if it asked.
+    /// Posts all free pages, and further ones if the queue is busy. Signals the backend if it asked
+    /// for a signal.
     #[inline(never)]
     pub(crate) fn post(&mut self) -> Result<(), VifError> {
         if self.receive.misses_further() && self.transmit.has_further() {
@@ -431,7 +434,7 @@ impl Queue {
         self.transmit.resize(ready, self.receive.pool_mut());
     }
 
-    /// Returns the readiness of the further pages, whatever direction has them.
+    /// Returns the readiness of the further pages, for both directions.
     fn further_ready(&self) -> Ready {
         match self.features.policy {
             Policy::Staging => self.staging.ready(),
@@ -439,16 +442,16 @@ impl Queue {
         }
     }
 
-    /// Tells if further pages are worth staging.
+    /// Reports if further pages are worth staging.
     fn stage_further(&self) {
         let further = self.transmit.has_further() || self.receive.has_further();
         self.staging.set_further(further, self.receive.pool());
     }
 
-    /// Takes the last look before sleeping. Flushes, posts, and asks to be signalled for a received
-    /// frame, and for room if the last frame found none. Returns true if a frame or room is there
-    /// already: do not sleep. Room is returned once: the next call does not find it again, unless a
-    /// frame finds no room in between.
+    /// Looks for the last time before a wait. Flushes, posts, and asks for a signal at the next
+    /// received frame. If a frame found no room before, asks for a signal at room, too. Returns
+    /// true if the caller must not wait, because there is a frame or room. Room is reported once,
+    /// until the next frame finds no room.
     ///
     /// # Errors
     ///
@@ -460,9 +463,9 @@ impl Queue {
         Ok(self.arm_room()? || frame)
     }
 
-    /// Takes the last look before sleeping, as [`Queue::arm`], of a caller that receives nothing
-    /// before there is room: frames that are there do not keep it awake, and the backend is not
-    /// asked to signal them.
+    /// Looks for the last time before a wait for room, as [`Queue::arm`] does, but not for frames.
+    /// Received frames do not end that wait, and the backend is not asked for a signal at the next
+    /// one.
     ///
     /// # Errors
     ///
@@ -484,7 +487,7 @@ impl Queue {
         Ok(room)
     }
 
-    /// Takes in signals without blocking. Returns true if there was one.
+    /// Takes in signals without waiting. Returns true if there was a signal.
     ///
     /// # Errors
     ///
@@ -496,12 +499,12 @@ impl Queue {
         Ok(taken > 0)
     }
 
-    /// Returns the event channels, for waiting.
+    /// Returns the event channels, to wait for them.
     pub fn events(&mut self) -> &mut dyn FrontendEvents {
         self.channels.set.as_mut()
     }
 
-    /// Returns the descriptor of the event channels; none if the platform has no descriptors.
+    /// Returns the descriptor of the event channels, or `None` if the platform has no descriptors.
     #[cfg(feature = "std")]
     #[must_use]
     pub fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
@@ -525,8 +528,8 @@ impl Queue {
         &self.stats
     }
 
-    /// Drops the queue without touching its grants and ports: they are void, and their numbers may
-    /// be somebody else's by now.
+    /// Drops the queue without touching its grants and ports. They are void, and their numbers may
+    /// belong to others by now.
     pub(crate) fn forget(self) {
         self.transmit.void();
         self.receive.void();

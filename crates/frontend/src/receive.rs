@@ -1,5 +1,5 @@
-//! Receive: pages posted, responses checked against what was posted, frames
-//! copied out once.
+//! Receive: pages are posted, responses are checked against the posted pages, and frames are copied
+//! out once.
 
 mod pages;
 
@@ -22,15 +22,15 @@ const LOOK: usize = 64;
 const SLOTS: usize = 256;
 /// Pages of a queue at rest. A busy queue has twice as many: one for each slot of the ring.
 pub(crate) const RESTING: u16 = SLOTS as u16 / 2;
-/// Responses that wait at a look by which the queue is busy: three quarters of the pages at rest.
+/// Waiting responses by which a queue counts as busy: three quarters of the pages at rest.
 const CROWD: u32 = RESTING as u32 / 4 * 3;
 /// Free pages that are worth a publish.
 const REFILL: usize = SLOTS / 4;
-/// Pages that are lent for calls until they are posted again, if no frame is longer: while a burst is
-/// looked at, the backend has the others.
+/// Most pages that are lent for calls before they are posted again, if no frame has more pages. The
+/// backend has the other pages while the caller looks at a burst.
 const LOOKED: usize = REFILL;
-/// Frames whose bytes are fetched before their slots are known. The lines of more frames are under
-/// way together anyhow.
+/// Frames whose bytes are prefetched before their slots are known. The cache lines of further
+/// frames are fetched in parallel anyway.
 const FEW: u32 = 4;
 
 /// A frame that was received.
@@ -40,7 +40,7 @@ pub struct Received {
     pub len: usize,
     /// Checksum and segmentation state.
     pub offload: Offload,
-    /// The hash, if the backend was asked to send one along. The backend may have written anything.
+    /// Hash of the frame, if the backend was asked for it. The backend may have written anything.
     pub hash: Option<Hash>,
 }
 
@@ -49,14 +49,13 @@ pub(crate) struct Receive {
     ring: Front<RingPage<2>, 2>,
     /// Owned copies of the next responses, so that each is read from the ring once.
     seen: [[u32; 2]; LOOK],
-    /// The next of `seen`, and one past the last.
+    /// Index of the next of `seen`, and the index behind the last.
     next: usize,
     end: usize,
     pages: Pages,
-    /// Room for a frame of an untrusted backend, as long as the longest so far.
+    /// Room for a frame of an untrusted backend, as long as the longest frame so far.
     room: Vec<u8>,
-    /// Length that the first response of the last look told: the next frames are likely to be as
-    /// long.
+    /// Length in the first response of the last look. The next frames are likely to be as long.
     likely: usize,
 }
 
@@ -76,8 +75,8 @@ impl Receive {
         &mut self.pages.pool
     }
 
-    /// Posts every free page, further ones if the queue is busy and they are `ready`. Returns true
-    /// if the backend asked to be signalled.
+    /// Posts all free pages, and further ones if the queue is busy and they are `ready`. Returns
+    /// true if the backend asked for a signal.
     #[must_use]
     pub fn refill(&mut self, ready: Ready) -> bool {
         self.pages.collect();
@@ -143,7 +142,7 @@ impl Receive {
         pages.moved |= change != Change::Nothing;
     }
 
-    /// Returns true if other pages may be in use than at the last call.
+    /// Returns true if the pages in use may have changed since the last call.
     #[inline]
     pub fn has_moved(&mut self) -> bool {
         core::mem::take(&mut self.pages.moved)
@@ -171,8 +170,8 @@ impl Receive {
         free >= REFILL || (self.pages.lent > 0 && self.pages.is_worth(free))
     }
 
-    /// Copies the next frame to `buf`. A frame that the backend could not deliver whole, or that
-    /// does not fit, is counted and skipped. Returns none if there is no frame.
+    /// Copies the next frame to `buf`. A frame that the backend could not deliver whole, or that is
+    /// longer than `buf`, is counted and skipped. Returns `None` if there is no frame.
     pub fn recv(
         &mut self,
         buf: &mut [u8],
@@ -189,9 +188,9 @@ impl Receive {
         })
     }
 
-    /// Copies frames of one slot, from the next on, to `arena` from `at` on, each at a multiple of
-    /// 64, and tells `took` of each. Returns the number of frames, at most `most`. Ends at the
-    /// first frame that is of another kind, or finds no room.
+    /// Copies frames of one slot to `arena` from `at` on, each at a multiple of 64 bytes, and calls
+    /// `took` for each. Returns the number of frames, at most `most`. Ends at the first frame of
+    /// another kind, or without room.
     #[inline]
     pub fn recv_short(
         &mut self,
@@ -215,8 +214,8 @@ impl Receive {
         self.each_short(most, take, stats)
     }
 
-    /// Has `look` look at frames of one slot in their pages, from the next on. Returns the number
-    /// of frames, at most `most`.
+    /// Calls `look` with frames of one slot in their pages. Returns the number of frames, at most
+    /// `most`.
     #[inline]
     fn look_short(
         &mut self,
@@ -232,9 +231,8 @@ impl Receive {
         self.each_short(most, take, stats)
     }
 
-    /// Has `take` take frames of one slot, from the next on, by page, offset, length and offload.
-    /// Returns the number of frames, at most `most`. Ends at the first frame that is of another
-    /// kind, or that `take` refuses.
+    /// Calls `take` with page, offset, length and offload of frames of one slot. Returns the number
+    /// of frames, at most `most`. Ends at the first frame of another kind, or that `take` refuses.
     #[inline]
     fn each_short(
         &mut self,
@@ -278,9 +276,8 @@ impl Receive {
         Ok(count as usize)
     }
 
-    /// Has `look` look at frames in their pages, until they had [`LOOKED`] pages or there are no
-    /// more, and returns the number of frames. Frames of a backend that is not trusted are copied
-    /// first.
+    /// Calls `look` with frames in their pages, until these had [`LOOKED`] pages or there are no
+    /// more frames. Returns the number of frames. Frames of an untrusted backend are copied first.
     #[inline]
     pub fn look_at(
         &mut self,
@@ -308,7 +305,7 @@ impl Receive {
         Ok(looked)
     }
 
-    /// Has `look` look at the next frame, of any kind. Returns true if there was one.
+    /// Calls `look` with the next frame, of any kind. Returns true if there was a frame.
     fn look_next(
         &mut self,
         look: &mut impl FnMut(RxFrame<'_>),
@@ -344,8 +341,8 @@ impl Receive {
         self.next == self.end
     }
 
-    /// Returns the next frame, lent in its pages, or as a copy if it may not be lent or too many
-    /// pages are lent already. Returns none if there is no frame.
+    /// Returns the next frame, lent in its pages. The frame is a copy if it may not be lent, or if
+    /// too many pages are lent. Returns `None` if there is no frame.
     pub fn recv_lent(&mut self, stats: &mut QueueStats) -> Result<Option<LentFrame>, PeerError> {
         self.pages.collect();
         // A page that a frame was taken from may from now on be posted at any slot.
@@ -363,8 +360,8 @@ impl Receive {
         })
     }
 
-    /// Finds the next packet, has `take` take it, and gives its pages back, except those that were
-    /// lent. Returns the first result of `take` that is not none.
+    /// Finds the next packet, calls `take` with it, and gives its pages back, except those that
+    /// were lent. Returns the first result of `take` that is not `None`.
     #[inline]
     fn next_frame<T>(
         &mut self,
@@ -449,8 +446,8 @@ impl Receive {
         Ok(self.end > 0)
     }
 
-    /// Has the first bytes of a few frames fetched while their slots are, from where our own
-    /// backends put a frame of that length. Who is wrong has fetched lines for nothing.
+    /// Prefetches the first bytes of a few frames while their slots are fetched, at the place where
+    /// Grantway's backend puts a frame of that length. A wrong guess costs only useless fetches.
     #[inline]
     fn fetch_likely(&self, frames: u32) {
         if frames > FEW {
@@ -470,7 +467,7 @@ impl Receive {
         self.ring.arm().map_err(|source| PeerError::Ring { ring: "receive", source })
     }
 
-    /// Says that the pool's grants are void.
+    /// Notes that the pool's grants are void.
     pub fn void(&self) {
         self.pages.pool.void();
     }

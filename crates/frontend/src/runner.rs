@@ -11,24 +11,24 @@ use grantway_netif::flow::{flow_hash, queue_of};
 
 /// Runs the queues of a vif while it is connected.
 ///
-/// Each [`Queue`] has all that a thread needs to use it. A fault of the backend that a queue finds
-/// is told to [`Vif::fail`], which closes the vif.
+/// Each [`Queue`] has everything that a thread needs to use it. If a queue finds a fault of the
+/// backend, the error must go to [`Vif::fail`], which closes the vif.
 pub trait Runner {
-    /// Takes the queues of a new connection, in order: frames may cross.
+    /// Takes the queues of a new connection, in the order of their numbers. Frames may cross now.
     fn start(&mut self, queues: Vec<Queue>);
 
-    /// Hands the queues back, at once: the connection ends.
+    /// Returns the queues at once, because the connection ends.
     fn stop(&mut self) -> Vec<Queue>;
 }
 
-/// Frames received from one queue before the next gets its turn.
+/// Frames received from one queue before the next queue gets its turn.
 const BURST: u32 = 64;
 
 /// The queues of a vif, run by the thread that has the vif.
 #[derive(Default)]
 pub struct Here {
     queues: Vec<Queue>,
-    /// The queue that is received from, and the number of frames that it gave in this turn.
+    /// The queue that is received from, and the number of frames that it had in this turn.
     turn: usize,
     taken: u32,
 }
@@ -78,23 +78,23 @@ impl Here {
     }
 }
 
-/// Calls for one thread that has all queues of a vif. While the vif is not connected there are no
-/// queues: nothing is sent, and nothing comes.
+/// Calls for one thread that has all queues of a vif. While the vif is not connected, it has no
+/// queues: nothing is sent or received.
 ///
-/// A backend that breaks the protocol has the vif closed and held, and [`Vif::take_failure`] has
-/// the reason.
+/// If the backend breaks the protocol, the vif is closed and becomes
+/// [`Held`](crate::VifStatus::Held).
+/// [`Vif::take_failure`] returns the reason.
 impl Vif<Here> {
-    /// Queues a frame on the queue that its flow keeps to, if the backend accepts it. The frame
-    /// goes out with the next [`Vif::flush`].
+    /// Queues a frame, on the queue of its flow. The frame leaves with the next [`Vif::flush`].
     ///
     /// # Errors
     ///
-    /// [`SendError`]; [`SendError::Full`] also if the vif is not connected.
+    /// [`SendError`]. A vif that is not connected returns [`SendError::Full`].
     pub fn send(&mut self, frame: &[u8], offload: Offload) -> Result<(), SendError> {
         self.runner.send(frame, offload)
     }
 
-    /// Shows the backend the queued frames, and signals it if it asked.
+    /// Publishes the queued frames, and signals the backend if it asked for a signal.
     ///
     /// # Errors
     ///
@@ -103,8 +103,8 @@ impl Vif<Here> {
         self.runner.each(Queue::flush)
     }
 
-    /// Takes in transmit completions, and returns the number of buffers that came back. For use
-    /// after [`SendError::Full`] of [`Vif::send`], or on an event.
+    /// Takes in transmit completions, and returns the number of buffers that came back. Call this
+    /// after [`SendError::Full`], or after an event.
     ///
     /// # Errors
     ///
@@ -119,7 +119,8 @@ impl Vif<Here> {
         Ok(reaped)
     }
 
-    /// Receives a frame, from each queue in its turn. Returns none if there is no frame.
+    /// Copies the next frame to `buf`, from each queue in turn. A frame that is longer than `buf`
+    /// is dropped and counted. Returns `None` if there is no frame.
     ///
     /// # Errors
     ///
@@ -129,8 +130,8 @@ impl Vif<Here> {
         self.judge(received).map(Option::flatten)
     }
 
-    /// Posts pages that [`Vif::recv`] emptied, if there are enough, and signals the backend if it
-    /// asked.
+    /// Posts the pages that [`Vif::recv`] emptied, if there are enough of them, and signals the
+    /// backend if it asked for a signal.
     ///
     /// # Errors
     ///
@@ -139,8 +140,8 @@ impl Vif<Here> {
         self.runner.each(Queue::repost)
     }
 
-    /// Takes the last look before sleeping, as [`Queue::arm`] does. Returns true if something is
-    /// there already, in a queue or in the store: do not sleep.
+    /// Looks for the last time before a wait, as [`Queue::arm`] does. Returns true if the caller
+    /// must not wait, because a queue or the store has something new.
     ///
     /// # Errors
     ///
@@ -157,8 +158,8 @@ impl Vif<Here> {
         Ok(there || self.has_changes())
     }
 
-    /// Takes in signals, and answers of the control ring, without blocking. Returns true if there
-    /// was a signal for a queue.
+    /// Takes in signals, and answers of the control ring, without waiting. Returns true if a queue
+    /// was signalled.
     ///
     /// # Errors
     ///
@@ -173,13 +174,13 @@ impl Vif<Here> {
         Ok(taken)
     }
 
-    /// Returns the queues, to use one of them alone.
+    /// Returns the queues, for calls to one of them.
     pub fn queues(&mut self) -> &mut [Queue] {
         &mut self.runner.queues
     }
 
-    /// Returns the descriptors of the event channels, one per queue and the control ring's, to wait
-    /// on beside the store's; nothing if the platform has no descriptors.
+    /// Returns the descriptors of the event channels: one per queue, and the control ring's. The
+    /// store has its own. None are returned if the platform has no descriptors.
     #[cfg(feature = "std")]
     pub fn event_descriptors(&self) -> impl Iterator<Item = std::os::fd::BorrowedFd<'_>> {
         let control = self.control().and_then(|control| control.descriptor());

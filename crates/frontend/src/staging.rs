@@ -1,4 +1,4 @@
-//! Pages that a queue would have its backend keep mapped.
+//! Pages of a queue for its backend to keep mapped.
 
 use crate::demand::Ready;
 use crate::pool::Pool;
@@ -16,29 +16,30 @@ use grantway_hypervisor::GrantRef;
 pub struct StagingPage {
     /// The page's grant.
     pub gref: GrantRef,
-    /// True if the backend may only read the page, which then serves transmission.
+    /// True if the backend may only read the page. Frames are sent from such a page.
     pub readonly: bool,
 }
 
-/// The pages of one queue that are worth staging, the best first, and the number of them that are
-/// staged. A queue has some pages for as long as it is connected, and further ones while it is
-/// busy: it uses these once they are staged. A page that is not staged takes grant copy.
+/// Pages of one queue that are worth staging, the best first, and the number of staged pages. A
+/// queue has some pages for as long as it is connected, and further ones while it is busy. It uses
+/// further pages once they are staged. A page that is not staged uses grant copy.
 #[derive(Debug, Clone)]
 pub struct QueueStaging {
     queue: u16,
     /// The pages at rest.
     pages: Arc<[StagingPage]>,
-    /// Grants of the further pages, which are known before these pages are worth staging.
+    /// Grants of the further pages. They are known before these pages are worth staging.
     further: Arc<[AtomicU32; RESTING as usize]>,
-    /// Number of times that the further pages became worth staging, or no more so: odd while they are.
+    /// Number of times that the further pages began or ceased to be worth staging: odd while they
+    /// are.
     changes: Arc<AtomicUsize>,
     staged: Arc<AtomicUsize>,
-    /// True if not all of the pages will be staged: further ones are used all the same.
+    /// True if some pages will not be staged. Further pages are used nevertheless.
     short: Arc<AtomicBool>,
 }
 
 impl QueueStaging {
-    /// Makes the pages of a queue, of which none is staged yet.
+    /// Makes the pages of a queue. None is staged yet.
     pub(crate) fn new(queue: u16, pages: Vec<StagingPage>) -> Self {
         let further = Arc::new([const { AtomicU32::new(0) }; RESTING as usize]);
         let (changes, staged, short) = Default::default();
@@ -51,8 +52,8 @@ impl QueueStaging {
         self.queue
     }
 
-    /// Returns the number of pages that are worth staging now. Any number of them from the first on
-    /// may be staged.
+    /// Returns the number of pages that are worth staging now. The staged pages are the first of
+    /// them.
     #[must_use]
     pub fn worth(&self) -> usize {
         self.pages.len() + if self.is_busy() { self.further.len() } else { 0 }
@@ -64,15 +65,16 @@ impl QueueStaging {
         self.changes() % 2 == 1
     }
 
-    /// Returns the number of times, from any start, that the pages that are worth staging became
-    /// others. If it is not what it was, the control side has to look.
+    /// Returns the number of changes of the pages that are worth staging. After a change, the owner
+    /// of the control ring must look.
     #[must_use]
     pub fn changes(&self) -> usize {
         self.changes.load(SeqCst)
     }
 
-    /// Returns a page. The pages of small buffers come first, then those posted to receive into,
-    /// then those to send longer frames from, and at last further ones for either direction.
+    /// Returns a page, or `None` if the queue has no page of this number. Pages of small buffers
+    /// come first, then pages to receive into, then pages to send longer frames from, then further
+    /// pages for either direction.
     #[must_use]
     pub fn page(&self, at: usize) -> Option<StagingPage> {
         let further = || {
@@ -110,13 +112,13 @@ impl QueueStaging {
         self.changes.fetch_add(1, SeqCst);
     }
 
-    /// Notes that the backend confirmed the first `pages` pages: from now on the queue counts on
-    /// them. The number is lowered before pages are taken back.
+    /// Notes that the first `pages` pages are staged. From now on the queue relies on them. The
+    /// number is lowered before pages are taken back.
     pub(crate) fn set_staged(&self, pages: usize) {
         self.staged.store(pages, SeqCst);
     }
 
-    /// Returns the number of pages that the queue counts on as staged.
+    /// Returns the number of pages that the queue relies on as staged.
     #[inline]
     #[must_use]
     pub fn staged(&self) -> usize {

@@ -23,21 +23,22 @@ pub struct QueueStats {
     pub rx_errors: u64,
     /// Packets dropped because the caller's buffer was too short for them.
     pub rx_too_large: u64,
-    /// Frames that were lent in their pages, for a call or for longer.
+    /// Frames that were lent in their pages, by [`Queue::recv_lent`](crate::Queue::recv_lent) or
+    /// [`Queue::recv_lent_burst`](crate::Queue::recv_lent_burst).
     pub rx_lent: u64,
-    /// Frames that were to be lent and were copied, because too many pages were lent already, or
-    /// the backend is not trusted.
+    /// Frames that were copied although the caller asked for lent ones: too many pages were lent,
+    /// or the backend is not trusted.
     pub rx_copied: u64,
-    /// Signals taken in.
+    /// Signals received from the backend.
     pub interrupts: u64,
-    /// Calls that moved at least one packet: bursts sent, and receive polls that found a packet.
+    /// Calls that moved at least one packet: bursts sent, and receive calls that found a packet.
     pub turns: u64,
     /// Signals sent to the backend.
     pub notifies: u64,
 }
 
 impl QueueStats {
-    /// Adds another queue's counters, for a vif's sum.
+    /// Adds the counters of another queue.
     pub fn add(&mut self, other: &Self) {
         self.tx_packets += other.tx_packets;
         self.tx_bytes += other.tx_bytes;
@@ -56,7 +57,7 @@ impl QueueStats {
         self.notifies += other.notifies;
     }
 
-    /// Returns names and values, for tables and for machines.
+    /// Returns the name and the value of each counter.
     pub fn fields(&self) -> impl Iterator<Item = (&'static str, u64)> {
         [
             ("tx_packets", self.tx_packets),

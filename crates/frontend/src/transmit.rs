@@ -32,8 +32,9 @@ pub(crate) const FRAME_PAGES: usize = LONGEST.div_ceil(PAGE_SIZE);
 /// Frames that are put on the ring, or taken off it, together.
 pub(crate) const BURST: usize = 64;
 
-/// Slots, and halves of pages, that have to be free before a queue that was full is filled again.
-/// Slot by slot, bursts would be of a few frames, and each would read the line of the index again.
+/// Slots and halves of pages that must be free before a full queue is filled again. If single slots
+/// were used, bursts would have only a few frames, and each would read the index's cache line
+/// again.
 const ROOM: u32 = BURST as u32;
 
 /// A frame to be sent.
@@ -45,7 +46,7 @@ pub struct TxFrame<'a> {
     pub offload: Offload,
 }
 
-/// Description of a frame that is written where it is sent from.
+/// Description of a frame that is written in the buffer from which it is sent.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct TxMeta {
     /// Length of the frame, 14 to 65,535 bytes, without FCS.
@@ -58,7 +59,7 @@ pub struct TxMeta {
 pub(crate) struct Transmit {
     ring: Front<RingPage<3>, 3>,
     buffers: Buffers,
-    /// Extra slots that are out; their answers carry no id.
+    /// Extra slots that wait for an answer. These answers carry no id.
     extras_out: u32,
     /// Copies of slots, for one call at a time.
     slots: Box<[[u32; 3]; BURST]>,
@@ -66,7 +67,7 @@ pub(crate) struct Transmit {
     features: BackendFeatures,
     /// Demand for further pages.
     demand: Demand,
-    /// True if further pages are not in use any more, and some of them are still out.
+    /// True if further pages are out of use, and some of them have not come back.
     leaving: bool,
 }
 
@@ -82,13 +83,13 @@ impl Transmit {
         &self.buffers
     }
 
-    /// Has short frames, from the first on, written to the small buffers of the next slots, and
-    /// puts their slots on the ring. They stay private until [`Transmit::publish`]. Returns the
+    /// Writes short frames to the small buffers of the next slots, by calls of `write`, and puts
+    /// their slots on the ring. The slots stay private until [`Transmit::publish`]. Returns the
     /// number of frames. Ends at the first frame that is not short, may not be sent, or finds no
     /// room.
     ///
-    /// There are two passes. The writes of the first wait for cache lines that the backend has.
-    /// With nothing else among them, more lines are under way at once.
+    /// There are two passes. The writes of the first pass wait for cache lines that the backend
+    /// has. Without other work in between, more cache lines are fetched at once.
     #[inline]
     pub fn send_short<T>(
         &mut self,
@@ -135,9 +136,8 @@ impl Transmit {
         sent
     }
 
-    /// Has a frame written to halves of pages and whole pages, and puts its slots on the ring.
-    /// `write` is called for each page, in order, with the offset in the frame and the room in the
-    /// page.
+    /// Writes a frame to halves of pages and whole pages, and puts its slots on the ring. `write`
+    /// is called for each page in order, with the offset in the frame and the room in the page.
     ///
     /// # Errors
     /// The frame has a length that the backend does not accept, asks for work that the backend does
@@ -188,7 +188,7 @@ impl Transmit {
         Ok(())
     }
 
-    /// Notes that a frame of so many slots found no room. It was a crowd if the ring has room.
+    /// Notes that a frame of `slots` slots found no room. This is a crowd if the ring has room.
     #[cold]
     fn full(&mut self, slots: usize, stats: &mut QueueStats) -> SendError {
         stats.tx_full += 1;
@@ -198,9 +198,9 @@ impl Transmit {
         SendError::Full
     }
 
-    /// Has a frame written to whole pages before its length is known, and puts its slots on the
-    /// ring. `fill` gets room for the longest frame, and returns none if there is no frame. Returns
-    /// what `fill` returned, and the reason if the frame may not be sent.
+    /// Writes a frame of unknown length to whole pages, by a call of `fill`, and puts its slots on
+    /// the ring. `fill` gets room for the longest frame, and returns `None` if there is no frame.
+    /// Returns the value of `fill`, and the reason if the frame may not be sent.
     ///
     /// # Errors
     /// There is no room for the longest frame. `fill` was not called.
@@ -239,7 +239,7 @@ impl Transmit {
         Ok((told, sent))
     }
 
-    /// Puts the slots of a frame on the ring that lies in the first of these pages, and takes those
+    /// Puts the slots of a frame that is in the first of these pages on the ring, and takes those
     /// pages out of the list.
     fn send_filled(
         &mut self,
@@ -276,7 +276,7 @@ impl Transmit {
         Ok(())
     }
 
-    /// Puts the slots of a frame of `len` bytes on the ring, and notes that its pages are out.
+    /// Puts the slots of a frame of `len` bytes on the ring, and notes that its pages are in use.
     fn push(
         &mut self,
         len: usize,
@@ -296,9 +296,9 @@ impl Transmit {
         stats.tx_slots += slots.len() as u64;
     }
 
-    /// Has a frame written to free pages, and adds a fragment for each. The caller has
-    /// looked for room. Ends early with a refusal if the checksum is blank and the first
-    /// page shows that the backend does not offer to fill it in.
+    /// Writes a frame to free pages, and adds a fragment for each. The caller has checked the room.
+    /// Ends with a refusal if the checksum is blank, and the first page shows that the backend does
+    /// not offer to fill it in.
     #[inline]
     fn write_pages(
         &mut self,
@@ -342,9 +342,8 @@ impl Transmit {
         self.ring.publish()
     }
 
-    /// Takes in completions, frees their buffers, and returns the number of buffers. To be called
-    /// on an event or when pages run short, not on each send: reaping within every transmit keeps
-    /// moving the event index and buys nothing.
+    /// Takes in completions, frees their buffers, and returns the number of buffers. Call this on
+    /// an event, or if pages run short, but not after each send: each call moves the event index.
     pub fn reap(&mut self, stats: &mut QueueStats) -> Result<usize, PeerError> {
         let mut reaped = 0;
         // Frames are out that would not have found room otherwise.

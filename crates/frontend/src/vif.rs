@@ -17,8 +17,8 @@ use grantway_netif::xenbus::frontend::{
     FrontendAction, FrontendActions, FrontendEvent, FrontendMachine, Reopen,
 };
 
-/// Most changes of the store that one call takes in. Each costs a question to the store, during
-/// which the backend may have made the next change (XSA-349).
+/// Most changes of the store that one call takes in. Each change costs a question to the store.
+/// Meanwhile the backend may have made the next change (XSA-349).
 const CHANGES_A_LOOK: usize = 16;
 
 /// State of a vif, for its caller.
@@ -29,21 +29,21 @@ pub enum VifStatus {
     /// Packets may flow.
     Connected,
     /// The vif was closed: by a failure, or by a backend that never connected it. Only
-    /// [`Vif::restart`] tries again, so that two ends that cannot agree do not chase each other:
-    /// let some time pass, and more after each failure.
+    /// [`Vif::restart`] tries again, so that two ends that cannot agree do not retry for ever. A
+    /// caller waits before it restarts a vif, and longer after each failure.
     Held,
-    /// The device was taken away. If it comes back, the vif is [`VifStatus::Replaced`].
+    /// The device was removed. If the device comes back, the vif is [`VifStatus::Replaced`].
     Gone,
-    /// Another device is in the vif's place, whose backend may be another domain's: the toolstack
-    /// attached it anew, or another frontend has been there. Nothing goes on before
+    /// Another device is in the vif's place, perhaps with a backend in another domain: the
+    /// toolstack attached the vif anew, or another frontend used it. The vif waits for
     /// [`Vif::renew`].
     Replaced,
-    /// The domain was saved and restored, as its store shows. Earlier grants and ports are void,
-    /// and nothing goes on before [`Vif::resume`].
+    /// The domain was saved and restored. The grants and ports from before are void, and the vif
+    /// waits for [`Vif::resume`].
     Restored,
 }
 
-/// One vif of this domain. A vif negotiates, and hands the queues of each connection to the
+/// One vif of this domain. The vif negotiates, and gives the queues of each connection to the
 /// [`Runner`] that uses them.
 pub struct Vif<R: Runner = Here> {
     platform: Arc<dyn FrontendPlatform>,
@@ -60,7 +60,7 @@ pub struct Vif<R: Runner = Here> {
     hash: Option<HashWish>,
     pub(crate) runner: R,
     running: bool,
-    /// True if the backend says that its link is up, or says nothing.
+    /// True if the backend reports that its link is up, or reports nothing.
     carrier: bool,
     /// True if the last look at the store ended before all changes were taken in.
     changes_left: bool,
@@ -131,15 +131,13 @@ impl<R: Runner> Vif<R> {
         Ok(vif)
     }
 
-    /// Goes on in a domain that was saved and restored; `platform` is the platform as it is now.
-    /// The vif is looked up again, and negotiates with its present backend like a vif that was just
-    /// opened.
+    /// Continues in a domain that was saved and restored. `platform` is the platform as it is now.
+    /// The vif is looked up again, and negotiates with its present backend like a new vif.
     ///
-    /// The grants and ports of the earlier connection are void, and their numbers may be somebody
-    /// else's by now. So they are not touched. For each restore, one set of event channels per
-    /// queue and one for the control ring stay open for as long as this process runs. Their pages
-    /// stay, too, if the platform cannot take them back
-    /// ([`grantway_hypervisor::FrontendPlatform::abandon`]).
+    /// The grants and ports of the earlier connection are void, and their numbers may belong to
+    /// others by now. So they are not touched. After each restore, some resources stay in use until
+    /// this process ends: the event channels of each queue and of the control ring, and their pages
+    /// if the platform cannot take them back ([`grantway_hypervisor::FrontendPlatform::abandon`]).
     ///
     /// # Errors
     ///
@@ -150,8 +148,8 @@ impl<R: Runner> Vif<R> {
         self.begin()
     }
 
-    /// Goes on with the device that is in the vif's place now ([`VifStatus::Replaced`]): it is
-    /// looked up again, with its backend's domain, and negotiates like a vif that was just opened.
+    /// Continues with the device that is in the vif's place now ([`VifStatus::Replaced`]). The
+    /// device is looked up with its backend's domain, and negotiates like a new vif.
     ///
     /// # Errors
     ///
@@ -163,13 +161,13 @@ impl<R: Runner> Vif<R> {
         self.begin()
     }
 
-    /// Sets how later connections begin, in place of [`Wishes::reopen`]. It holds from the next
-    /// [`Vif::resume`] or [`Vif::renew`] on.
+    /// Sets how later connections begin, in place of [`Wishes::reopen`]. The setting takes effect
+    /// at the next [`Vif::resume`] or [`Vif::renew`].
     pub fn set_reopen(&mut self, reopen: Reopen) {
         self.wishes.reopen = reopen;
     }
 
-    /// Begins from whatever the store shows.
+    /// Begins with the states that the store has.
     fn begin(&mut self) -> Result<(), VifError> {
         self.nodes = Nodes::open(self.platform.as_ref(), self.devid)?;
         let (own, peer) = (self.nodes.own_state()?, self.nodes.peer_state()?);
@@ -192,13 +190,13 @@ impl<R: Runner> Vif<R> {
         }
     }
 
-    /// Takes in changes of the store, a bounded number at a time, and returns the state of the vif.
-    /// To be called when the store's descriptor is readable, and again before any waiting while
-    /// [`Vif::has_changes`].
+    /// Takes in changes of the store, 16 at most, and returns the state of the vif. Call this when
+    /// the store's descriptor is readable, and again before a wait while [`Vif::has_changes`]
+    /// returns true.
     ///
     /// # Errors
     ///
-    /// The platform or the store is gone.
+    /// The platform or the store is gone ([`VifError::Platform`]).
     pub fn store_changed(&mut self) -> Result<VifStatus, VifError> {
         self.changes_left = false;
         for _ in 0..CHANGES_A_LOOK {
@@ -222,8 +220,9 @@ impl<R: Runner> Vif<R> {
         Ok(self.status())
     }
 
-    /// Returns true if [`Vif::store_changed`] left changes for its next call, because the backend
-    /// writes faster than they are read. The store's descriptor may not become readable for them.
+    /// Returns true if [`Vif::store_changed`] left changes for its next call. The backend may write
+    /// faster than one call reads. The store's descriptor may not become readable for these
+    /// changes.
     #[must_use]
     pub fn has_changes(&self) -> bool {
         self.changes_left
@@ -247,18 +246,19 @@ impl<R: Runner> Vif<R> {
         }
     }
 
-    /// Returns the reason why the vif is held, once; none if the backend closed the vif before it
-    /// connected it.
+    /// Returns the reason why the vif is held. Each reason is returned once. Returns `None` also if
+    /// the backend closed the vif before it connected it.
     pub fn take_failure(&mut self) -> Option<VifError> {
         self.failure.take()
     }
 
-    /// Closes the vif because of an `error` of its backend that a queue found. The vif is held
-    /// then, and [`Vif::take_failure`] has the reason.
+    /// Closes the vif because a queue found a fault of its backend, `error`. Then the vif is
+    /// [`VifStatus::Held`], and [`Vif::take_failure`] returns the error.
     ///
     /// # Errors
     ///
-    /// The platform or the store is gone, or `error` is not about the backend: it is returned then.
+    /// The platform or the store is gone. An `error` that is not a fault of the backend is
+    /// returned.
     pub fn fail(&mut self, error: VifError) -> Result<(), VifError> {
         match error {
             VifError::Peer { .. } | VifError::Control { .. } => {
@@ -278,9 +278,9 @@ impl<R: Runner> Vif<R> {
         self.feed(FrontendEvent::Restart)
     }
 
-    /// Closes the vif for good. The backend's answer is awaited through [`Vif::store_changed`],
-    /// until [`VifStatus::Gone`]. Pages that the backend still reaches are left to the platform's
-    /// deferred reclaim.
+    /// Closes the vif for ever. The backend answers through [`Vif::store_changed`], until the vif
+    /// is [`VifStatus::Gone`]. Pages that the backend can still reach go to the platform's deferred
+    /// reclaim.
     ///
     /// # Errors
     ///
@@ -290,7 +290,7 @@ impl<R: Runner> Vif<R> {
         self.feed(FrontendEvent::Shutdown)
     }
 
-    /// Returns the store connection, for its descriptor.
+    /// Returns the store connection, to wait for its descriptor.
     #[must_use]
     pub fn store(&self) -> &dyn FrontendStore {
         self.nodes.store.as_ref()
@@ -397,9 +397,9 @@ impl<R: Runner> Vif<R> {
         queues
     }
 
-    /// Sets how the backend is to hash the frames that it sends to us, and the queue that each
-    /// frame is to come by; none leaves both to the backend. The wish holds for later connections,
-    /// too. Nothing here blocks: [`Vif::hash`] shows the progress.
+    /// Sets the hash for frames that the backend sends to this guest, and the queue for each hash.
+    /// With `None`, the backend chooses both. The wish also holds for later connections. The call
+    /// does not wait: [`Vif::hash`] shows the progress.
     ///
     /// # Errors
     ///
@@ -424,16 +424,16 @@ impl<R: Runner> Vif<R> {
         (self.hash.as_ref(), state)
     }
 
-    /// Has the backend keep all pages of this connection mapped, or as many as it accepts, if
-    /// staging was agreed on.
+    /// Asks the backend to keep all pages of this connection mapped, if both ends agreed on
+    /// staging. The backend may accept fewer.
     fn stage_all(&mut self) -> Result<(), VifError> {
         let all: Vec<StagingState> = self.staging();
         all.into_iter().try_for_each(|state| self.stage(state.queue, state.pages))
     }
 
-    /// Has `pages` pages of a queue staged, from the first on, and the others taken back. Nothing
-    /// here blocks, and packets flow meanwhile: [`Vif::staging`] shows the progress. A connection
-    /// begins with the wish for all pages.
+    /// Stages the first `pages` pages of a queue, and takes the other pages back. The call does not
+    /// wait, and packets flow meanwhile: [`Vif::staging`] shows the progress. Each connection
+    /// begins with a wish for all pages.
     ///
     /// # Errors
     ///
@@ -442,16 +442,16 @@ impl<R: Runner> Vif<R> {
         self.control_mut().map_or(Ok(()), |control| control.stage(queue, pages))
     }
 
-    /// Returns the staging state of each queue of this connection, in order; nothing if staging was
-    /// not agreed on.
+    /// Returns the staging state of each queue of this connection, in the order of their numbers.
+    /// The list is empty if the two ends did not agree on staging.
     #[must_use]
     pub fn staging(&self) -> Vec<StagingState> {
         self.control().map(|control| control.staging().collect()).unwrap_or_default()
     }
 
-    /// Returns the policy by which buffers cross at present. It is the policy that was agreed on,
-    /// except that buffers take grant copy while no page is staged: before the backend has answered
-    /// the first list, and after it refused to stage pages.
+    /// Returns the buffer policy in force. This is the policy that both ends agreed on, with one
+    /// exception: while no page is staged, buffers use grant copy. So it is before the backend
+    /// answers the first list, and after it refuses to stage pages.
     #[must_use]
     pub fn policy_in_force(&self) -> Policy {
         match self.features.policy {
@@ -460,8 +460,8 @@ impl<R: Runner> Vif<R> {
         }
     }
 
-    /// Returns the first refusal of the backend about staging since the last call. The vif goes on:
-    /// pages that are not staged take grant copy.
+    /// Returns the first refusal of the backend about staging since the last call. The vif
+    /// continues: pages that are not staged use grant copy.
     pub fn take_staging_refusal(&mut self) -> Option<StagingRefusal> {
         self.control_mut()?.take_staging_refusal()
     }
@@ -477,10 +477,10 @@ impl<R: Runner> Vif<R> {
         self.control.as_mut().filter(|_| self.running)
     }
 
-    /// Takes in answers of the control ring, without blocking, and goes on with the changes that
-    /// depend on them. To be called when the control ring's descriptor is readable. A backend that
-    /// breaks the protocol has the vif closed and held. Before the vif is connected, takes in signals
-    /// only, for platforms on which a signal that nobody takes ends every wait.
+    /// Takes in answers of the control ring, and continues the changes that depend on them. Call
+    /// this when the control ring's descriptor is readable. If the backend breaks the protocol, the
+    /// vif is closed and becomes [`VifStatus::Held`]. Before the vif is connected, only signals are
+    /// taken in: on some platforms an untaken signal ends every wait.
     ///
     /// # Errors
     ///
@@ -499,31 +499,32 @@ impl<R: Runner> Vif<R> {
         }
     }
 
-    /// Returns the backend's features, as far as they are wished for.
+    /// Returns the features of this connection: those that the backend offers and the guest wishes
+    /// for.
     #[must_use]
     pub fn features(&self) -> BackendFeatures {
         self.features
     }
 
-    /// Returns true if the toolstack says that the backend is trusted, or says nothing. Its
-    /// `trusted` node is read when the vif is opened or resumed.
+    /// Returns true if the toolstack wrote that the backend is trusted, or wrote nothing. The node
+    /// `trusted` is read when the vif is opened, resumed or renewed.
     ///
-    /// The measures against an untrusted backend (XSA-403) are taken with every backend: frames are
-    /// copied into pages that hold nothing else, and out of such pages before anybody looks at
-    /// them. Only [`Queue::recv_lent`] and [`Queue::recv_lent_burst`] differ. They lend a frame in
-    /// its pages if this is true, and copy it otherwise.
+    /// The measures against an untrusted backend (XSA-403) are taken with every backend. Frames are
+    /// copied into pages that hold nothing else. Received frames are copied out of such pages
+    /// before they are read. Only [`Queue::recv_lent`] and [`Queue::recv_lent_burst`] differ: with
+    /// a trusted backend they lend a frame in its pages.
     #[must_use]
     pub fn trusts_backend(&self) -> bool {
         self.nodes.trusted
     }
 
-    /// Returns true if the backend says that its link is up, or says nothing.
+    /// Returns true if the backend reports that its link is up, or reports nothing (key `carrier`).
     #[must_use]
     pub fn carrier(&self) -> bool {
         self.carrier
     }
 
-    /// Returns the counters of the connections that ended.
+    /// Returns the sum of the counters of all connections that ended.
     #[must_use]
     pub fn past_stats(&self) -> QueueStats {
         self.past
@@ -538,7 +539,7 @@ impl<R: Runner> Vif<R> {
         self.nodes.mac()
     }
 
-    /// Returns the MTU that the toolstack gave the vif, in bytes; 1500 if it gave none.
+    /// Returns the MTU that the toolstack gave the vif, in bytes; 1500 if there is none.
     ///
     /// # Errors
     ///
@@ -547,7 +548,7 @@ impl<R: Runner> Vif<R> {
         Ok(self.nodes.mtu()?.unwrap_or(1500))
     }
 
-    /// Returns the text that the backend wrote if it could not serve this vif.
+    /// Returns the text that the backend wrote because it could not serve this vif.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
-//! A change of the hash, request by request. Each request is made once the one before is answered,
-//! since all use one page, and the next one depends on the backend's answer.
+//! A change of the hash, request by request. Each request is sent when the one before is answered:
+//! all requests use one page, and the next one depends on the backend's answer.
 //!
-//! The types are set last. If nothing was hashed before, nothing is until all is set. A change that
-//! is refused under way switches hashing off.
+//! The types are set last. If nothing was hashed before, nothing is hashed until all is set. If the
+//! backend refuses a request, the change ends, and hashing is switched off.
 
 use super::Ticket;
 use alloc::vec::Vec;
@@ -10,22 +10,22 @@ use grantway_netif::ctrl::{HASH_MAPPING_ENTRIES, HashTypes, Message, Status, alg
 use grantway_netif::toeplitz::KEY_BYTES;
 use grantway_ring::SharedPage;
 
-/// Wish for the backend to hash frames by Toeplitz, and to send them to certain queues.
+/// Wish for the backend to hash frames by Toeplitz (netif.h), and to choose queues by the hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HashWish {
-    /// Types of packets that are hashed; the most specific type that fits a frame wins.
+    /// Types of packets that are hashed. The most specific type that fits a frame is used.
     pub types: HashTypes,
-    /// The key. Whoever knows it can choose frames that all go to one queue.
+    /// The key. A sender that knows the key can choose frames that all go to one queue.
     pub key: [u8; KEY_BYTES],
-    /// The queue for each remainder of the hash by this table's length. With an empty table the
-    /// queue is the remainder by the number of queues.
+    /// Queue for each remainder of the hash divided by the length of this table. With an empty
+    /// table, the queue is the remainder of the division by the number of queues.
     pub mapping: Vec<u16>,
 }
 
 /// State of a change of the hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HashState {
-    /// The backend steers as it likes.
+    /// There is no wish. The backend chooses the queues.
     Unset,
     /// The change waits for the vif to be connected.
     Waiting,
@@ -35,7 +35,7 @@ pub enum HashState {
     Set,
     /// The backend has no control ring.
     NoRing,
-    /// The change cannot be made; the backend steers as it likes.
+    /// The change is not possible. The backend chooses the queues.
     Refused(HashRefusal),
 }
 
@@ -66,7 +66,7 @@ pub enum HashRefusal {
         /// The most entries that the backend accepts.
         most: u32,
     },
-    /// The table names a queue that the vif has not.
+    /// The table names a queue that the vif does not have.
     #[error("the table names queue {found}, and the vif has {queues}, counted from 0")]
     Queue {
         /// The queue.
@@ -76,7 +76,7 @@ pub enum HashRefusal {
     },
 }
 
-/// The next request, or the one that is out.
+/// The next request, or the one that is not answered yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Rest,
@@ -125,12 +125,12 @@ impl HashChange {
         self.waiting == Some(ticket)
     }
 
-    /// Notes that the request of [`HashChange::next_message`] is out.
+    /// Notes that the request of [`HashChange::next_message`] was sent.
     pub fn asked(&mut self, ticket: Ticket) {
         self.waiting = Some(ticket);
     }
 
-    /// Returns the next request, if one is to be sent now; `page` gets the data that it points to.
+    /// Returns the next request, if one is to be sent now. `page` gets the data of the request.
     pub fn next_message(&mut self, page: &SharedPage, gref: u32) -> Option<Message> {
         if self.waiting.is_some() {
             return None;
@@ -175,7 +175,7 @@ impl HashChange {
         }
     }
 
-    /// Takes in the answer to the request that was out, and chooses the next step.
+    /// Takes in the answer to the request that was sent, and chooses the next step.
     pub fn answered(&mut self, result: Result<u32, Status>) {
         self.waiting = None;
         self.step = match (self.step, result) {

@@ -1,11 +1,11 @@
-//! The control ring from the guest's side: requests that never block the data
-//! path, and answers that may come out of order.
+//! The control ring from the guest's side. Requests never block packets, and their answers may come
+//! in any order.
 //!
 //! The ring, its event channel and two pages are lent to the backend for as long as the vif is
-//! connected. The pages have the data of requests: one for the hash, and one for staging. Every
-//! request has a private shadow: an answer is believed only if it names a request that is out, of
-//! the same type (XSA-376). An id holds the shadow's number and a count, so that an answer which
-//! comes twice is found out.
+//! connected. The pages have data of requests: one for the hash, and one for staging. Each request
+//! has a private record. An answer is believed only if it names a request that waits for its
+//! answer, and has the same type (XSA-376). An id has the record's number and a count, so that a
+//! second answer to one request is an error.
 
 mod hash;
 mod staging;
@@ -26,7 +26,7 @@ use grantway_ring::{Front, RingPage, SharedPage};
 use hash::HashChange;
 use staging::StagingChange;
 
-/// Identity of a request, to know its answer.
+/// Identity of a request, which its answer repeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Ticket(u16);
 
@@ -44,31 +44,31 @@ pub struct Answer {
 /// Reason why a request was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
-    /// The ring has no slot left: requests that are out, and answers not looked at, count. Take
-    /// answers first.
+    /// The ring has no free slot. Unanswered requests and answers that were not taken both count.
+    /// Take answers first.
     #[error("{CTRL_RING_ENTRIES} control requests are out or answered; take answers first")]
     Full,
 }
 
-/// A request that is out.
+/// A request that is not answered yet.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
     id: u16,
     message: Message,
 }
 
-/// Bits of an id that number its shadow.
+/// Bits of an id that number its record.
 const SHADOW_BITS: u32 = CTRL_RING_ENTRIES.trailing_zeros();
 const _: () = assert!(1 << SHADOW_BITS == CTRL_RING_ENTRIES);
 
-/// The control ring of one connection. Nothing here blocks.
+/// The control ring of one connection. No call waits.
 pub struct Control {
     ring: Front<RingPage<4>, 4>,
     /// Requests that are out: one place for each slot of the ring.
     out: Vec<Option<Asked>>,
     /// Requests made so far, for ids.
     made: u16,
-    /// Answers that nobody has looked at.
+    /// Answers that the caller has not taken.
     answers: VecDeque<Answer>,
     change: HashChange,
     staging: StagingChange,
@@ -86,8 +86,8 @@ impl Control {
     pub const PAGES: usize = 3;
 
     /// Lends a ring and two pages to the backend's domain, and makes an event channel. `queues` is
-    /// the number of queues; `staging` has their pages to be staged, or nothing. On failure nothing
-    /// stays lent.
+    /// the number of queues. `staging` has the queues whose pages are to be staged. On failure
+    /// nothing stays lent.
     pub(crate) fn new(
         platform: &Arc<dyn FrontendPlatform>,
         backend: DomId,
@@ -123,12 +123,12 @@ impl Control {
         self.refs
     }
 
-    /// Puts a request on the ring, and signals the backend if it asked. Returns the request's
-    /// ticket. Memory that the message points to must stay granted until the answer is there.
+    /// Puts a request on the ring, and signals the backend if it asked for a signal. Returns the
+    /// request's ticket. Memory that the message names must stay granted until the answer has come.
     ///
     /// # Errors
     ///
-    /// [`SubmitError`] within: nothing was taken then. [`VifError`] if the platform is gone.
+    /// [`SubmitError`] in the inner result: nothing was sent. [`VifError`] if the platform is gone.
     pub fn submit(&mut self, message: Message) -> Result<Result<Ticket, SubmitError>, VifError> {
         let taken = self.out.iter().flatten().count() + self.answers.len();
         if taken >= CTRL_RING_ENTRIES {
@@ -137,9 +137,9 @@ impl Control {
         Ok(self.ask(message)?.ok_or(SubmitError::Full))
     }
 
-    /// Puts a request on the ring as [`Control::submit`], but whatever answers nobody has looked
-    /// at: the answers to a change's own requests never wait. Returns none if all slots have
-    /// requests that are not answered yet.
+    /// Puts a request on the ring like [`Control::submit`], however many answers were not taken: a
+    /// change's own requests never wait for the caller. Returns `None` if all slots have unanswered
+    /// requests.
     fn ask(&mut self, message: Message) -> Result<Option<Ticket>, VifError> {
         let Some(shadow) = self.out.iter().position(Option::is_none) else { return Ok(None) };
         self.made = self.made.wrapping_add(1);
@@ -158,13 +158,13 @@ impl Control {
     }
 
     /// Returns the next answer to a request of [`Control::submit`], in the order in which they
-    /// came; see [`Vif::take_answers`](crate::Vif::take_answers).
+    /// came. Call [`Vif::take_answers`](crate::Vif::take_answers) before.
     pub fn next_answer(&mut self) -> Option<Answer> {
         self.answers.pop_front()
     }
 
-    /// Takes in signals and answers, goes on with the changes that are under way, and asks to be
-    /// signalled for the next answer.
+    /// Takes in signals and answers, continues the changes that wait for these answers, and asks
+    /// for a signal at the next answer.
     pub(crate) fn poll(&mut self) -> Result<(), VifError> {
         self.channels.set.poll(&mut |_| {})?;
         // Each turn takes an answer, or is the last. There are as many answers as requests out, and
@@ -236,25 +236,27 @@ impl Control {
         self.change.state()
     }
 
-    /// Has `pages` pages of a queue staged, from the first on, or as many as the backend accepts,
-    /// and the others taken back.
+    /// Stages the first `pages` pages of a queue, or as many as the backend accepts, and takes the
+    /// other pages back.
     pub(crate) fn stage(&mut self, queue: u16, pages: usize) -> Result<(), VifError> {
         self.staging.want(queue, pages);
         self.go_on()
     }
 
-    /// Returns the staging state of each queue; nothing if staging was not agreed on.
+    /// Returns the staging state of each queue, or nothing if the two ends did not agree on
+    /// staging.
     pub fn staging(&self) -> impl Iterator<Item = StagingState> + '_ {
         self.staging.states()
     }
 
-    /// Returns the backend's first refusal about staging since the last call. The pages that it is
-    /// about take grant copy.
+    /// Returns the backend's first refusal about staging since the last call. The pages that were
+    /// refused use grant copy.
     pub(crate) fn take_staging_refusal(&mut self) -> Option<StagingRefusal> {
         self.staging.take_refusal()
     }
 
-    /// Sends the next request of a change of the hash, and of staging, if there is one.
+    /// Sends the next request of a change of the hash, and the next one of staging, if there are
+    /// any.
     fn go_on(&mut self) -> Result<(), VifError> {
         if let Some(message) = self.change.next_message(&self.hash_page.0, self.hash_page.1.0)
             && let Some(ticket) = self.ask(message)?
@@ -269,13 +271,13 @@ impl Control {
         Ok(())
     }
 
-    /// Returns true if the request of this ticket is out.
+    /// Returns true if the request of this ticket is not answered yet.
     #[must_use]
     pub fn is_out(&self, ticket: Ticket) -> bool {
         self.out.iter().flatten().any(|asked| asked.id == ticket.0)
     }
 
-    /// Returns the descriptor of the event channel; none if the platform has no descriptors.
+    /// Returns the descriptor of the event channel, or `None` if the platform has no descriptors.
     #[cfg(feature = "std")]
     #[must_use]
     pub fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {

@@ -1,8 +1,9 @@
-//! Staging, request by request: the number of pages that the backend accepts, then lists of at most
-//! a page each. Each request is made once the one before is answered, since all use one page.
+//! Staging, request by request: first the number of pages that the backend accepts, then lists of
+//! at most one page each. Each request is sent when the one before is answered, since all use one
+//! page.
 //!
 //! The staged pages of a queue are always its first ones. More are added behind them, and the last
-//! are taken back first.
+//! ones are taken back first.
 
 use super::Ticket;
 use crate::staging::{QueueStaging, StagingPage};
@@ -12,10 +13,10 @@ use grantway_netif::ctrl::{
 };
 use grantway_ring::SharedPage;
 
-/// Shortest list that halving may lead to. A list that the backend refuses is asked for again by
-/// half, and so on: the backend may have room for some.
+/// Shortest list after halving. If the backend refuses a list, half of it is sent, and so on: the
+/// backend may have room for some pages.
 const SMALLEST: usize = 32;
-/// Times that pages are asked back before they are left staged: packets may use them.
+/// Number of requests to take pages back before they are left staged: packets may use them.
 const TRIES: u32 = 8;
 
 /// Staging state of a queue.
@@ -23,21 +24,20 @@ const TRIES: u32 = 8;
 pub struct StagingState {
     /// Number of the queue.
     pub queue: u16,
-    /// Number of the queue's pages that are worth staging.
+    /// Number of the queue's pages that are worth staging now.
     pub pages: usize,
     /// Number of pages that are to be staged.
     pub wished: usize,
     /// Number of pages that are staged.
     pub staged: usize,
-    /// Number of pages that the backend accepts, once it was asked.
+    /// Number of pages that the backend accepts, or `None` before it was asked.
     pub capacity: Option<u32>,
-    /// Reason why the wish is not met, if it will not be.
+    /// Reason why fewer pages than wished will be staged.
     pub refusal: Option<StagingRefusal>,
 }
 
 impl StagingState {
-    /// Returns true if no more requests follow: the wish is met, as far as the backend goes, or was
-    /// refused.
+    /// Returns true if no more requests follow: the backend did what it could, or refused.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let full = |capacity: u32| self.staged == self.wished.min(capacity as usize);
@@ -68,24 +68,24 @@ enum Asked {
 /// One queue's pages.
 struct Lists {
     pages: QueueStaging,
-    /// Most pages that the caller wishes for.
+    /// Number of pages that the caller wishes for.
     most_wished: usize,
-    /// Pages that are to be staged: those that are worth it, as far as the caller wishes for them.
+    /// Number of pages that are to be staged: pages that are worth it, up to the caller's wish.
     wished: usize,
     staged: usize,
     capacity: Option<u32>,
     /// Most pages of the next list.
     most: usize,
-    /// Pages that were asked back and have not come back yet, and the number of the first that was
-    /// asked back.
+    /// Pages that the backend was asked to take back and still has, and the number of the first
+    /// page that was asked for.
     leaving: Vec<StagingPage>,
     first: usize,
     tries: u32,
-    /// True if the backend keeps some pages behind a gap: then staged pages are no first pages any
-    /// more.
+    /// True if the backend keeps some pages behind a gap. Then the staged pages are no longer the
+    /// first ones.
     stuck: bool,
     refusal: Option<StagingRefusal>,
-    /// The last refusal since the caller's wish, which is told once.
+    /// The last refusal since the caller's wish. Each refusal is reported once.
     told: Option<StagingRefusal>,
 }
 
@@ -95,12 +95,12 @@ pub(super) struct StagingChange {
     waiting: Option<(Ticket, usize, Asked)>,
     /// The next request, or one that was not taken.
     next: Option<(usize, Asked)>,
-    /// A refusal that was not told yet.
+    /// A refusal that was not reported yet.
     untold: Option<StagingRefusal>,
 }
 
 impl StagingChange {
-    /// Makes the state in which nothing is staged, nor is to be.
+    /// Makes the state in which nothing is staged or wished for.
     pub fn new(queues: Vec<QueueStaging>) -> Self {
         let lists = |pages| Lists {
             pages,
@@ -120,9 +120,9 @@ impl StagingChange {
         Self { queues, waiting: None, next: None, untold: None }
     }
 
-    /// Sets the number of pages of a queue that are to be staged, from the first on. A number that
-    /// is not below that of the pages which are worth staging now stands for all, whatever becomes
-    /// of the queue.
+    /// Sets the number of pages of a queue that are to be staged, from the first page on. If the
+    /// number is not below the number of pages that are worth staging now, all pages are staged,
+    /// also later ones.
     pub fn want(&mut self, queue: u16, pages: usize) {
         if let Some(lists) = self.queues.get_mut(usize::from(queue)) {
             let all = pages >= lists.pages.worth();
@@ -152,12 +152,12 @@ impl StagingChange {
         self.waiting.is_some_and(|(waiting, ..)| waiting == ticket)
     }
 
-    /// Notes that the request of [`StagingChange::next_message`] is out.
+    /// Notes that the request of [`StagingChange::next_message`] was sent.
     pub fn asked(&mut self, ticket: Ticket) {
         self.waiting = self.next.take().map(|(queue, asked)| (ticket, queue, asked));
     }
 
-    /// Returns the next request, if one is to be sent now; `page` gets the list that it points to.
+    /// Returns the next request, if one is to be sent now. `page` gets the list of the request.
     pub fn next_message(&mut self, page: &SharedPage, list: u32) -> Option<Message> {
         if self.waiting.is_some() {
             return None;
@@ -183,7 +183,7 @@ impl StagingChange {
         })
     }
 
-    /// Takes in the answer; `page` has the list of its request.
+    /// Takes in the answer. `page` has the list of the request.
     pub fn answered(&mut self, result: Result<u32, Status>, page: &SharedPage) {
         let Some((_, queue, asked)) = self.waiting.take() else { return };
         let Some(lists) = self.queues.get_mut(queue) else { return };
@@ -197,7 +197,7 @@ impl StagingChange {
 }
 
 impl Lists {
-    /// Returns the number of pages that are to be staged as the queue is now.
+    /// Returns the number of pages that are to be staged now.
     fn due(&self) -> usize {
         // Pages that the backend refused to give back stay: see `answered`.
         match self.refusal.is_some() && self.wished == self.staged {
@@ -206,7 +206,8 @@ impl Lists {
         }
     }
 
-    /// Returns true if some pages that are worth staging will not be staged, as far as is known.
+    /// Returns true if some pages that are worth staging will not be staged, as far as is known
+    /// now.
     fn is_short(&self) -> bool {
         let worth = self.pages.worth();
         let has_room = self.capacity.is_none_or(|capacity| capacity as usize >= worth);
@@ -266,8 +267,8 @@ impl Lists {
         Some(Asked::Del)
     }
 
-    /// Gives up on a list of which some pages went and some stay: the staged pages are no longer
-    /// the first ones.
+    /// Gives up a list of which only some pages were taken back. The staged pages are no longer the
+    /// first ones.
     fn get_stuck(&mut self) {
         self.stuck = true;
         self.staged = self.first;
@@ -344,8 +345,7 @@ fn write_list(page: &SharedPage, pages: &[StagingPage]) {
     }
 }
 
-/// Returns the statuses of a list, each read once. They choose among our own pages, and nothing
-/// else depends on them.
+/// Returns the statuses of a list, each read once. They only choose among our own pages.
 fn read_statuses(page: &SharedPage, entries: usize) -> Vec<u16> {
     let status = |at| {
         let mut bytes = u16::MAX.to_le_bytes();

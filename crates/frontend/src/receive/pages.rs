@@ -1,4 +1,4 @@
-//! The pages of a receive ring: which is posted where, which are free, and which are lent.
+//! The pages of a receive ring: their slots, the free pages, and the lent pages.
 
 use super::{REFILL, SLOTS};
 use crate::PeerError;
@@ -11,7 +11,7 @@ use grantway_netif::rx::RxResponse;
 use grantway_netif::slots::rx::RxPacket;
 use grantway_ring::{Front, RingPage, SharedPage};
 
-/// Number of no page: the page of that slot is lent to the application.
+/// Number in place of a page that is lent to the application.
 const LENT: u16 = u16::MAX;
 
 /// The pages of a receive ring.
@@ -22,17 +22,17 @@ pub(super) struct Pages {
     /// The request of each slot's page.
     pub requests: [[u32; 2]; SLOTS],
     /// True if each page stays at its slots when a frame was taken from it, to be posted there
-    /// again: the two are half a ring apart if the queue is at rest. So it is while no page is
-    /// lent.
+    /// again. If the queue is at rest, a page has two slots, half a ring apart. This holds while no
+    /// page is lent.
     pub settled: bool,
-    /// Number of pages that frames are lent in, and the pages that came back.
+    /// Number of lent pages, and the pages that came back.
     pub lent: usize,
-    /// True if a page was posted at a slot that was not its own.
+    /// True if a page was posted at a slot that is not its own.
     pub moved: bool,
     /// Demand for further pages.
     pub demand: Demand,
     pub returned: Arc<Returned>,
-    /// True if frames may be lent at all, which needs a trusted backend.
+    /// True if frames may be lent, which needs a trusted backend.
     pub lends: bool,
 }
 
@@ -51,8 +51,7 @@ impl Pages {
         }
     }
 
-    /// Returns true if so many free pages are worth a publish while some are lent: those are not
-    /// there to be posted.
+    /// Returns true if `free` pages are worth a publish while some pages are lent.
     #[inline(never)]
     pub fn is_worth(&self, free: usize) -> bool {
         let pages = usize::from(self.pool.in_use()).saturating_sub(self.lent);
@@ -84,15 +83,14 @@ impl Pages {
         }
     }
 
-    /// Returns the number of pages that are not on the ring, while each stays at its slots.
+    /// Returns the number of pages that are not on the ring, while each page stays at its slots.
     #[inline]
     pub fn free(&self, ring: &Front<RingPage<2>, 2>) -> usize {
         let on_ring = SLOTS - ring.free() as usize;
         usize::from(self.pool.in_use()).saturating_sub(on_ring)
     }
 
-    /// Has each page stay at its slots from now on, since all of them are on the ring, from `next`
-    /// on.
+    /// Makes each page stay at its slots from now on. All pages are on the ring, from `next` on.
     pub fn settle(&mut self, next: u32) {
         self.settled = true;
         let pages = u32::from(self.pool.in_use());
@@ -104,7 +102,7 @@ impl Pages {
         }
     }
 
-    /// Gives back the pages that stayed at their slots: those of the `free` slots before `next`.
+    /// Gives back the free pages that stayed at their slots: the `free` slots before `next`.
     pub fn unsettle(&mut self, next: u32, free: usize) {
         if core::mem::take(&mut self.settled) {
             // There are 256 slots.
@@ -113,8 +111,8 @@ impl Pages {
         }
     }
 
-    /// Returns the page posted at a slot of a packet that begins at `first`, and its number. The
-    /// page is the one that was posted there, whatever the response says.
+    /// Returns the page at a slot of a packet that begins at `first`, and its number. The page is
+    /// the one that was posted there, whatever the response has.
     #[inline]
     pub fn page_at(&self, first: u32, slot: usize) -> Result<(&SharedPage, u16), PeerError> {
         let number = self.posted[first.wrapping_add(slot as u32) as usize % SLOTS];
@@ -122,8 +120,8 @@ impl Pages {
         page.ok_or(PeerError::Internal("a page of no pool"))
     }
 
-    /// Lends a frame in its pages. Returns none if too many pages are lent already, or if none may
-    /// be.
+    /// Lends a frame in its pages. Returns `None` if frames may not be lent, or too many pages are
+    /// lent.
     pub fn lend(
         &mut self,
         first: u32,
