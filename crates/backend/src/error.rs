@@ -1,4 +1,4 @@
-//! Errors that end a vif or keep it from connecting, and errors that keep a backend from starting.
+//! Errors that end a vif or prevent its connection, and errors that prevent the start of a backend.
 
 use crate::journal::JournalError;
 use crate::journal::Tampered;
@@ -7,7 +7,7 @@ use grantway_ports::PortError;
 use grantway_ring::RingError;
 use grantway_vector::graph::GraphError;
 
-/// Reason for which a backend does not start.
+/// Reason why a backend does not start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
     /// The platform or the store cannot be opened.
@@ -21,10 +21,10 @@ pub enum StartError {
     Graph(#[from] GraphError),
 }
 
-/// Reason for which a vif is not served any more. None of these costs any other vif.
+/// Reason why a vif is no longer served. Other vifs are not affected.
 #[derive(Debug, thiserror::Error)]
 pub enum VifError {
-    /// The guest's producer index is absurd.
+    /// The guest's producer index is impossible.
     #[error("queue {queue}, {ring} ring: {source}")]
     Ring {
         /// Queue number.
@@ -34,11 +34,10 @@ pub enum VifError {
         /// The error that was found.
         source: RingError,
     },
-    /// The guest's producer index on the control ring is absurd.
+    /// The guest's producer index on the control ring is impossible.
     #[error("control ring: {0}")]
     Control(RingError),
-    /// The guest's slots break the protocol so that the ring cannot be
-    /// followed any further.
+    /// The guest's slots break the protocol, so that the rest of the ring cannot be read.
     #[error("queue {queue}, slot {index}: {source}")]
     Slots {
         /// Queue number.
@@ -59,16 +58,16 @@ pub enum VifError {
         /// The driver.
         driver: String,
     },
-    /// The ring does not fit the journal of the process that served it before.
+    /// The ring does not fit the journal of the process that served the ring before.
     #[error(transparent)]
     Tampered(#[from] Tampered),
-    /// The platform refused or went away.
+    /// The platform refused a call, or is gone.
     #[error(transparent)]
     Platform(#[from] PlatformError),
-    /// The port behind the vif is of no more use.
+    /// The port behind the vif cannot be used any longer.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// A bug of ours, found before it could do harm.
+    /// A fault of this crate, found before it did harm.
     #[error("internal: {0}")]
     Internal(&'static str),
     /// A key of the frontend is missing or not a number.
@@ -81,7 +80,7 @@ pub enum VifError {
         /// The value that the protocol asks for.
         expected: &'static str,
     },
-    /// The frontend cannot work with a backend that copies.
+    /// The frontend wants pages to be flipped, not copied into.
     #[error(
         "{path}/request-rx-copy is {found}, expected 1: the frontend wants pages flipped, \
          which no backend does any more"
@@ -92,7 +91,7 @@ pub enum VifError {
         /// The value that was read.
         found: String,
     },
-    /// There are as many vifs, and names in rules, as there can be.
+    /// The table of vifs and of names in rules is full.
     #[error(
         "no number is left for it: at most {} vifs and names in rules; leave names out of the \
          file of rules, or detach vifs",
@@ -104,20 +103,20 @@ pub enum VifError {
     WorkerGone,
 }
 
-/// Owner of a trouble that may be over in a moment, though no node changes.
+/// Cause of an error that may pass in a moment, although no node changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Passing {
     /// The store.
     Store,
-    /// The kernel or the hypervisor: memory, descriptors, tables, a device that another program
+    /// The kernel or the hypervisor: memory, descriptors, tables, or a device that another program
     /// holds.
     Machine,
 }
 
 impl VifError {
-    /// Returns the owner of the trouble if the error may pass by itself. Errors of values that the
-    /// guest wrote or granted do not pass. At a takeover (`resume`) an event channel that cannot be
-    /// bound may still be bound to the process that died.
+    /// Returns the cause of the error if the error may pass by itself. Errors of values that the
+    /// guest wrote or granted do not pass. At a takeover (`resume`), an event channel that cannot
+    /// be bound may still be bound to the process that died.
     pub(crate) fn passing(&self, resume: bool) -> Option<Passing> {
         match self {
             Self::Platform(PlatformError::Store { errno, .. }) => {
@@ -135,8 +134,8 @@ impl VifError {
     }
 }
 
-/// Returns true if the nodes themselves are the reason: they are missing, or not ours. All else is
-/// the store's own trouble.
+/// Returns true if the error comes from the nodes: they are missing, or not ours. All other errors
+/// come from the store.
 pub(crate) fn is_of_nodes(errno: StoreErrno) -> bool {
     matches!(errno, StoreErrno::Enoent | StoreErrno::Eacces | StoreErrno::Eperm)
 }

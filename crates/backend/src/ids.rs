@@ -1,5 +1,4 @@
-//! Names and numbers for all of the backend: vifs, queues, the references of their rings, and the
-//! limits on each.
+//! Names and numbers of vifs and queues, the references of their rings, and limits on each.
 
 use grantway_hypervisor::{DomId, GrantRef, Port as EventPort};
 
@@ -43,11 +42,11 @@ pub(crate) struct CtrlRefs {
     pub event: EventPort,
 }
 
-/// Most queues that a vif may have, whatever is configured.
+/// Most queues of a vif, whatever is configured.
 pub const MAX_QUEUES: u32 = 16;
 
-/// Most pages of one queue that stay mapped, staged or persistent. The pages of two rings are half
-/// of that. The other half is for a frontend that has its pages in stock.
+/// Most pages of one queue that stay mapped, staged or persistent. The pages of two full rings are
+/// half of this number. The other half is for a frontend that keeps a stock of pages.
 pub const QUEUE_PAGES: usize = 1024;
 
 /// Pages of a journal for the pages that a queue has staged.

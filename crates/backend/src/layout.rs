@@ -3,11 +3,11 @@
 use grantway_ports::RECV_BUFFER;
 use grantway_ring::PAGE_SIZE;
 
-/// Bytes of a packet that are private before its receiver is known: enough for every header that is
-/// looked at.
+/// Bytes of a packet that are private before its receiver is known: enough for all headers that are
+/// read.
 pub(crate) const HEAD: usize = 128;
 
-/// Slots of one ring, the most that a turn can look at.
+/// Slots of one ring, and the most slots that a turn can read.
 pub(crate) const RING_SLOTS: usize = 256;
 /// Most packets that a queue may move each way in one turn, so that no queue waits long for its
 /// worker.
@@ -16,13 +16,13 @@ pub(crate) const BURST: usize = 64;
 /// Room for the private heads of a burst, before the rest of the arena.
 pub(crate) const HEADS: usize = BURST * HEAD;
 
-/// Bytes of the arena, the most that a turn may bring in: heads, a ring's worth of whole pages, the
-/// cost of aligning them, and room to receive one more frame behind them.
+/// Bytes of the arena, which are enough for a turn: heads, whole pages for all slots of a ring,
+/// gaps for alignment, and room to receive one more frame.
 pub(crate) const ARENA: usize =
     HEADS + RING_SLOTS * PAGE_SIZE + BURST * (64 + PAGE_SIZE) + RECV_BUFFER;
 
-/// Pages of a worker's arena. On Xen the domain grants them to itself, up to gntalloc's limit.
-/// Pages beyond that are ordinary memory, to which copies are slower.
+/// Pages of a worker's arena. On Xen the domain grants these pages to itself, up to gntalloc's
+/// limit. Pages beyond the limit are ordinary memory, and copies to them are slower.
 pub const ARENA_PAGES: u64 = ARENA.div_ceil(PAGE_SIZE) as u64;
 
 /// Returns the best place in the arena, from `at` on, for `len` bytes. If they exceed a page, the

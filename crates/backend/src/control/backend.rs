@@ -1,5 +1,4 @@
-//! The backend as a whole. It finds the vifs that the toolstack attaches to our domain, and keeps
-//! them apart.
+//! The backend as a whole. It finds the vifs that the toolstack attaches to its domain.
 
 mod listing;
 
@@ -39,33 +38,34 @@ use tracing::warn;
 
 /// Configuration of a backend.
 pub struct BackendConfig {
-    /// Settings that all parts of the backend read.
+    /// Settings that the control thread and the workers read.
     pub settings: Settings,
-    /// Number of workers that move packets, 1 at least.
+    /// Number of workers that move packets; 0 means 1.
     pub workers: usize,
-    /// True if each worker has a thread. Otherwise the caller moves packets by [`Backend::serve`].
+    /// True if each worker has a thread. Otherwise the caller moves packets with
+    /// [`Backend::serve`].
     pub threads: bool,
-    /// Port beside the guests on the backend's own bridge.
+    /// Port beside the guests on the backend's own bridge, if there is one.
     pub uplink: Option<Box<dyn Port>>,
-    /// Nodes that packets on the bridge go through. With all nodes, all packets go through them by
-    /// rules, once rules are loaded ([`Backend::load`]).
+    /// Nodes for packets on the bridge. With [`Nodes::by_rules`], once rules are loaded
+    /// ([`Backend::load`]), all packets go through the nodes.
     pub nodes: Nodes,
-    /// Folder of the journals, by which a successor takes over.
+    /// Folder of the journals. A successor with the same folder takes over the connections.
     pub run_folder: PathBuf,
 }
 
-/// One vif, as operators see it.
+/// Report of one vif.
 #[derive(Debug, Clone)]
 pub struct VifReport {
     /// Name of the vif.
     pub vif: VifId,
-    /// Port of the vif, and the counts of what it has passed.
+    /// Report of the vif's port, with its counters.
     pub port: Option<PortReport>,
     /// Queues in service.
     pub queues: Vec<QueueReport>,
     /// True if packets may flow.
     pub connected: bool,
-    /// Checksums of the vif's frames, by the mark that was read last.
+    /// Checksums of the vif's frames, as the toolstack's mark said when it was last read.
     pub checksums: Checksums,
     /// The buffer policy.
     pub policy: Policy,
@@ -75,26 +75,26 @@ pub struct VifReport {
     pub stats: VifStatsSnapshot,
 }
 
-/// Most store events that one step takes in: guests may make events as fast as they are read
+/// Most store events that one step takes in. Guests may make events as fast as they are read
 /// (XSA-349).
 const EVENTS_A_STEP: usize = 1024;
 
-/// Work of one step for control rings, as [`ctrl`](crate::control::ctrl) counts it. Vifs that ask
-/// after that wait for the next step. Meanwhile vifs connect, and go.
+/// Work of one step for control rings, in the unit of [`ctrl`](crate::control::ctrl). Vifs with
+/// further requests wait for the next step. Meanwhile other vifs connect and leave.
 const STEP_WORK: usize = 2 * BURST_WORK;
 
-/// Most that the control thread does in one step for control requests, and for lists that a killed
-/// process had staged. The unit is a page that is mapped or unmapped; other work counts as pages
-/// that take as long. A burst begins below the work of a step, and its last
-/// request below the work of a burst.
+/// Most work of the control thread in one step: for control requests, and for lists that a killed
+/// process had staged. The unit is one page that is mapped or unmapped. Other work counts as the
+/// pages that take as long. A burst begins below the work of a step, and its last request begins
+/// below the work of a burst.
 pub const CONTROL_WORK_MAX: usize = (STEP_WORK - 1) + (BURST_WORK - 1) + REQUEST_WORK;
 
-/// Counters at one moment between the turns of all workers. A packet is in them with all that was
-/// done for it in its turn, or not at all. A frame that is on its way from one worker of a bridge to
-/// another counts as sent, and not yet as received.
+/// Counters at one moment between the turns of all workers. Either all work for a packet in its
+/// turn is counted, or none. On a bridge, a frame may be on its way from one worker to another.
+/// Such a frame counts as sent, but not as received.
 #[derive(Debug, Clone)]
 pub struct Account {
-    /// Moment of the counts, as [`uptime`] tells it.
+    /// Moment of the counts, as the machine's [`uptime`].
     pub at: Duration,
     /// The counters of every vif.
     pub vifs: BTreeMap<VifId, VifStatsSnapshot>,
@@ -102,7 +102,7 @@ pub struct Account {
     pub platform: CounterSnapshot,
 }
 
-/// The server of every vif of one domain.
+/// The server of all vifs of one domain.
 pub struct Backend {
     // The first field, so that workers end before what a vif keeps for packets is dropped.
     workers: Workers,
@@ -110,19 +110,19 @@ pub struct Backend {
     store: Box<dyn Store>,
     /// The event channels of the control rings.
     events: Box<dyn EventChannels>,
-    /// Vifs on whose control ring there may be requests.
+    /// Vifs whose control ring may have requests.
     asked: BTreeSet<VifId>,
     /// The vif that was served last on its control ring.
     last_asked: Option<VifId>,
-    /// The most work that one step has done for control rings so far.
+    /// Most work for control rings that one step has done so far.
     most_work: usize,
     base: String,
     vifs: BTreeMap<VifId, Vif>,
-    /// Vifs that could not be opened, or for which something could not be done, with the reason.
+    /// Vifs that could not be opened, or for which an action failed, with the reason.
     refused: Refusals,
     /// The error that ended the uplink.
     lost_uplink: Option<String>,
-    /// True once the backend was told to end: no vif is taken up any more.
+    /// True once the backend was asked to end. Then no vif is opened any more.
     ending: bool,
     open_port: OpenPort,
     settings: Settings,
@@ -131,20 +131,20 @@ pub struct Backend {
     trace: Arc<Trace>,
     notices: Receiver<Notice>,
     bell: Arc<OwnedFd>,
-    /// Descriptor that is readable in three cases: the bell was rung, a control ring's event
-    /// channel was signalled, or a refused vif is to be tried again.
+    /// Descriptor that is readable in three cases: the bell was rung, a control ring was signalled,
+    /// or a refused vif is to be tried again.
     gate: OwnedFd,
 }
 
 impl Backend {
-    /// Watches `backend/vif` of the platform's domain, takes up every vif found there, and returns
-    /// the backend. A connection that a killed process left in service goes on, by the journals in
-    /// the run folder. Nobody else may serve the same domain.
+    /// Watches `backend/vif` of the platform's domain, opens all vifs found there, and returns the
+    /// backend. A connection that a killed process had in service continues, by the journals in the
+    /// run folder. No other program may serve the same domain.
     ///
     /// # Errors
     ///
-    /// The platform or the store cannot be opened, or a worker cannot start. A journal is of a
-    /// build that knows more than this one: nothing was touched then.
+    /// The platform or the store cannot be opened, or a worker cannot start. If a journal belongs
+    /// to a newer build, nothing was touched.
     pub fn start(
         platform: Arc<dyn Platform>,
         config: BackendConfig,
@@ -200,7 +200,7 @@ impl Backend {
         Ok(backend)
     }
 
-    /// Takes down what the predecessor left of vifs that no longer exist.
+    /// Releases what the predecessor left of vifs that no longer exist.
     fn take_down_the_gone(&mut self) -> Result<(), PlatformError> {
         for id in self.journals.all() {
             if self.is_attached(id)? == Some(false) {
@@ -210,8 +210,8 @@ impl Backend {
         Ok(())
     }
 
-    /// Takes down what is left of a vif that no longer exists. If that cannot be done now, it is
-    /// tried again in a moment.
+    /// Releases what is left of a vif that no longer exists. If this fails now, it is tried again
+    /// later.
     fn take_down(&mut self, id: VifId) {
         match remove_remains(id, &mut self.surroundings()) {
             Ok(()) => self.refused.forget(id),
@@ -219,7 +219,7 @@ impl Backend {
         }
     }
 
-    /// Arranges another look at a vif in a moment, because something could not be done for it now.
+    /// Plans another look at a vif, because an action for the vif failed.
     fn look_later(&mut self, id: VifId, error: &VifError) {
         if self.refused.add(id, error) {
             warn!("{id}: {error}; it is tried again");
@@ -244,30 +244,32 @@ impl Backend {
         }
     }
 
-    /// Returns the budget: how much all vifs may have mapped together, and how much is mapped.
+    /// Returns the budget: the memory that all vifs may have mapped together, and the memory that
+    /// is mapped.
     #[must_use]
     pub fn budget(&self) -> &Budget {
         &self.budget
     }
 
-    /// Listens to all vifs, and returns a reader of what it hears: the head of each packet, and the
-    /// moments at which rings were full. Returns `None` while somebody listens already.
+    /// Begins a trace of all vifs, and returns its reader: the head of each packet, and the times
+    /// at which rings were full. Returns `None` if another reader exists.
     #[must_use]
     pub fn listen(&self) -> Option<TraceReader> {
         TraceReader::new(&self.trace)
     }
 
-    /// Returns the descriptors to wait on. One is readable when [`Backend::step`] has work.
+    /// Returns the descriptors to wait for. If one is readable, call [`Backend::step`].
     #[must_use]
     pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
         [self.store.as_fd(), self.gate.as_fd()]
     }
 
-    /// Takes in every change since the last step, without blocking.
+    /// Takes in all changes since the last step, without waiting.
     ///
     /// # Errors
     ///
-    /// The platform or the store is gone. A failure of one vif is no error of the backend.
+    /// The platform, the store or a worker is gone. An error of one vif ends only that vif, and is
+    /// logged.
     pub fn step(&mut self) -> Result<(), PlatformError> {
         // The vifs to look at: those that are due for another try, and those that the store tells
         // of.
@@ -308,8 +310,8 @@ impl Backend {
         Ok(())
     }
 
-    /// Gives each queue with work a turn, without blocking, if no worker has a thread. Returns true
-    /// if there is more to do at once. If workers have threads, there is nothing to do here.
+    /// Gives a turn to each queue with work, without waiting, if workers have no threads. Returns
+    /// true if more work is left. If workers have threads, the call does nothing.
     ///
     /// # Errors
     ///
@@ -319,7 +321,8 @@ impl Backend {
         self.workers.serve(None)
     }
 
-    /// Does the same for the queues of one worker, by its number.
+    /// Gives a turn to each queue with work of one worker, by the worker's number, as
+    /// [`Backend::serve`] does for all workers.
     ///
     /// # Errors
     ///
@@ -329,8 +332,8 @@ impl Backend {
         self.workers.serve(Some(worker))
     }
 
-    /// Serves a burst of each control ring on which there may be requests, until the step's work is
-    /// done. Returns true if there was such a ring.
+    /// Serves a burst of each control ring that may have requests, until the step's work is used
+    /// up. Returns true if there was such a ring.
     fn serve_control_rings(&mut self) -> Result<bool, PlatformError> {
         let mut fired = BTreeSet::new();
         self.events.poll(&mut |port| {
@@ -361,15 +364,15 @@ impl Backend {
         Ok(asked > 0)
     }
 
-    /// Returns the next vif to serve of those in `asked`: the one behind the last that was served.
+    /// Returns the next vif of `asked` in turn: the first one behind the vif that was served last.
     fn next_asked(&self) -> Option<VifId> {
         let behind = self.last_asked.map(|last| (Bound::Excluded(last), Bound::Unbounded));
         let next = behind.and_then(|behind| self.asked.range(behind).next());
         next.or_else(|| self.asked.first()).copied()
     }
 
-    /// Returns the work of the step that did most, and the most work that a step may do. Both are
-    /// counted as [`CONTROL_WORK_MAX`] is.
+    /// Returns the most work of a step so far, and the most work that a step may do. The unit is
+    /// that of [`CONTROL_WORK_MAX`].
     #[must_use]
     pub fn control_work(&self) -> (usize, usize) {
         (self.most_work, CONTROL_WORK_MAX)
@@ -404,7 +407,8 @@ impl Backend {
         Ok(any)
     }
 
-    /// Gives every vif up in order. The caller calls [`Backend::step`] until [`Backend::is_empty`].
+    /// Closes all vifs. The caller calls [`Backend::step`] until [`Backend::is_empty`] returns
+    /// true.
     ///
     /// # Errors
     ///
@@ -424,7 +428,7 @@ impl Backend {
         self.vifs.is_empty()
     }
 
-    /// Loads rules, which judge packets from the next list on. No packet is lost, and nodes keep
+    /// Loads rules, which judge packets from the next list on. No packet is lost. The nodes keep
     /// their stations, connections and rates.
     ///
     /// # Errors
@@ -434,13 +438,13 @@ impl Backend {
         self.workers.load(rules, secret)
     }
 
-    /// Returns the report of the graph, or `None` if no worker answers.
+    /// Returns the report of the graph, or `None` if all workers have ended.
     #[must_use]
     pub fn graph(&self) -> Option<GraphReport> {
         self.workers.graph()
     }
 
-    /// Returns a report of every vif, with its counters.
+    /// Returns the report of each vif.
     pub fn report(&self) -> impl Iterator<Item = VifReport> + '_ {
         self.vifs.iter().map(|(&vif, state)| {
             let (queues, port) = state.inspect(&self.workers);
@@ -457,8 +461,8 @@ impl Backend {
         })
     }
 
-    /// Returns all counters at one moment. No packet moves while they are read, which takes about
-    /// as long as a turn.
+    /// Returns all counters at one moment. No packet moves while they are read. This takes about as
+    /// long as a turn.
     #[must_use]
     pub fn account(&self) -> Account {
         self.workers.between_turns(|| Account {
@@ -468,8 +472,8 @@ impl Backend {
         })
     }
 
-    /// Returns the uplink's report, or the error that ended the uplink. Returns none if there was no
-    /// uplink.
+    /// Returns the uplink's report, or the error that ended the uplink. Returns `None` if there was
+    /// no uplink.
     #[must_use]
     pub fn uplink(&self) -> Option<Result<PortReport, &str>> {
         match &self.lost_uplink {
@@ -478,13 +482,13 @@ impl Backend {
         }
     }
 
-    /// Returns a report of every worker.
+    /// Returns the report of each worker.
     #[must_use]
     pub fn workers(&self) -> Vec<WorkerReport> {
         self.workers.account()
     }
 
-    /// Looks at one vif again: opens it, lets it act, or forgets it.
+    /// Looks at one vif again: opens the vif, continues its handshake, or forgets it.
     fn look(&mut self, id: VifId) -> Result<(), PlatformError> {
         // A known vif acts on its nodes, and has no refusal left once all of that was done.
         if self.vifs.contains_key(&id) {
@@ -528,8 +532,8 @@ impl Backend {
         }
     }
 
-    /// Lets one vif act, and forgets it when it is gone. If something could not be done that may be
-    /// possible in a moment, another look is arranged.
+    /// Calls `act` for one vif, and forgets the vif when it is gone. If an error may pass by
+    /// itself, another look is planned.
     fn with_vif(
         &mut self,
         id: VifId,
@@ -550,8 +554,8 @@ impl Backend {
         }
     }
 
-    /// Reports the error of one vif, and returns `Ok`. The error is returned only if the platform
-    /// is gone.
+    /// Logs the error of one vif, and returns `Ok`. The error is returned only if the platform is
+    /// gone.
     fn survive(&mut self, id: VifId, error: VifError) -> Result<(), PlatformError> {
         if let VifError::Platform(e @ PlatformError::Gone { .. }) = error {
             return Err(e);

@@ -1,4 +1,4 @@
-//! The journals that a killed process leaves to its successor: pages for each queue of a vif, in a
+//! Journals that a killed process leaves to its successor: some pages for each queue of a vif, in a
 //! file of the run folder.
 
 use crate::bell::os;
@@ -20,10 +20,10 @@ use tracing::warn;
 const SUFFIX: &str = ".journal";
 const QUEUES: usize = MAX_QUEUES as usize;
 
-/// Pages of a vif's journal, for any number of queues.
+/// Pages of a vif's journal. The number does not depend on the vif's number of queues.
 pub const JOURNAL_PAGES: usize = QUEUES * (1 + STAGED_PAGES);
 
-/// A flag that is true if a process had not written Connected yet.
+/// A flag that is true if the killed process had not written Connected yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Half(pub bool);
 
@@ -39,9 +39,9 @@ pub(crate) struct Left {
 }
 
 impl Left {
-    /// Returns true if this is left of the connection that the guest published. A process that was
-    /// killed while it put one queue after the other into service left the first queues. `half`
-    /// tells, by its state in the store, that it had not come further.
+    /// Returns true if this was left of the connection that the guest published. A process puts its
+    /// queues into service one after the other. If it was killed meanwhile, only the first queues
+    /// are left. `half` is true for such a process, by its state in the store.
     pub fn is_of(&self, keys: &FrontendKeys, Half(half): Half) -> bool {
         let same = match half {
             true => !self.connection.is_empty() && keys.queues.starts_with(&self.connection),
@@ -61,7 +61,7 @@ pub(crate) struct JournalPages {
 }
 
 impl JournalPages {
-    /// Returns the connection that the pages describe; `None` without pages.
+    /// Returns the connection that the pages describe, or `None` if there are no pages.
     pub fn left(&self) -> Option<Left> {
         let journals: Vec<Journal> = self.queues.iter().cloned().map(Journal::new).collect();
         let interface = journals.first()?.interface();
@@ -72,7 +72,7 @@ impl JournalPages {
         })
     }
 
-    /// Ends the connection of these pages, so that nobody takes it up any more.
+    /// Ends the connection of these pages, so that no successor takes it over.
     pub fn end(&self) {
         self.queues.iter().cloned().for_each(|page| Journal::new(page).end());
     }
@@ -110,8 +110,8 @@ impl Journals {
         Ok(journals)
     }
 
-    /// Returns the layout of a vif's journal; `None` if there is no journal, or it cannot be read.
-    /// The file is not made longer here, as it may be another build's.
+    /// Returns the layout of a vif's journal, or `None` if it does not exist or cannot be read. The
+    /// file is not extended, since it may belong to another build.
     fn layout(&self, id: VifId) -> Option<Layout> {
         let mut page = vec![0; PAGE_SIZE];
         File::open(self.path(id)).ok()?.read_exact(&mut page).ok()?;
@@ -125,7 +125,7 @@ impl Journals {
         self.folder.join(format!("{id}{SUFFIX}"))
     }
 
-    /// Returns the pages of a vif's journal. Returns none if they cannot be had, so that a
+    /// Returns the pages of a vif's journal. Returns no pages if they cannot be had. Then a
     /// successor begins anew.
     pub fn pages(&self, id: VifId) -> JournalPages {
         self.map(id).unwrap_or_else(|e| {
@@ -135,11 +135,11 @@ impl Journals {
         })
     }
 
-    /// Returns the pages of a journal by which a vif is taken over.
+    /// Returns the pages of a journal for a takeover of its vif.
     ///
     /// # Errors
     ///
-    /// There is no memory or no descriptor for the pages now. For any other reason the result has
+    /// No memory or no descriptor is free for the pages now. For any other reason, the result has
     /// no pages.
     pub fn pages_left(&self, id: VifId) -> Result<JournalPages, PlatformError> {
         self.map(id).or_else(|e| match Errno::from_io_error(&e) {
@@ -182,14 +182,14 @@ impl Journals {
         Ok(self.pages_left(id)?.left())
     }
 
-    /// Notes in the journal that the vif has this interface behind it from now on.
+    /// Notes in the journal that the vif has this interface from now on.
     pub fn opened(&self, id: VifId, interface: Option<u32>) {
         if let Some(page) = self.pages(id).queues.into_iter().next() {
             Journal::new(page).opened(interface.unwrap_or(0), self.boot);
         }
     }
 
-    /// Removes the journal of a vif that is gone, or is not to be resumed.
+    /// Removes the journal of a vif that is gone, or must not be taken over.
     pub fn forget(&self, id: VifId) {
         match std::fs::remove_file(self.path(id)) {
             Err(e) if e.kind() != ErrorKind::NotFound => warn!("{id}: journal: {e}"),

@@ -1,4 +1,4 @@
-//! The parts of a backend that a vif borrows to act.
+//! Parts of a backend that a vif uses.
 
 use super::succession::Journals;
 use crate::ids::VifId;
@@ -9,20 +9,20 @@ use grantway_hypervisor::{EventChannels, Platform, Store};
 use grantway_ports::{Port, PortError};
 use std::sync::Arc;
 
-/// The port that a vif asks for.
+/// Description of the port that a vif needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortRequest {
     /// The vif.
     pub vif: VifId,
-    /// The interface name that the toolstack asked for, or `vif<D>.<N>`.
+    /// The interface name that the toolstack wrote, or `vif<D>.<N>`.
     pub name: String,
-    /// Largest IP packet, in bytes.
+    /// Length of the largest IP packet, in bytes.
     pub mtu: u32,
-    /// Index of the interface that a killed process left behind for the vif. A script may have
-    /// renamed that interface.
+    /// Index of the interface that a killed process left for the vif. A script may have renamed the
+    /// interface.
     pub interface: Option<u32>,
-    /// True if an interface is to be made if none was left behind; false if it is only to be
-    /// removed.
+    /// True if a new interface is to be made if no interface was left. False if a left one is only
+    /// to be removed.
     pub fresh: bool,
     /// Most queues that the vif may have.
     pub queues: u32,
@@ -30,10 +30,11 @@ pub struct PortRequest {
     pub scripted: bool,
 }
 
-/// Function that opens the port of a vif.
+/// Function that opens the port of a vif. After an error the vif is not served. The function is
+/// called again later if the error may pass ([`PortError::Io`], [`PortError::Tap`]).
 pub type OpenPort = Box<dyn FnMut(&PortRequest) -> Result<Box<dyn Port>, PortError>>;
 
-/// The parts of a backend that a vif borrows to act.
+/// Parts of a backend that a vif uses.
 pub(crate) struct Surroundings<'a> {
     pub platform: &'a Arc<dyn Platform>,
     pub store: &'a mut dyn Store,

@@ -1,15 +1,15 @@
-//! The journal: what a successor must know of a queue when this process is killed. It is one page
+//! The journal: state of a queue that a successor needs if this process is killed. It is one page
 //! per queue that outlives the process, and is written before the ring is. The first queue's page
-//! also holds the state of the vif.
+//! also has the state of the vif.
 //!
-//! The ring alone does not say enough. It holds the number of responses that were published, not
-//! the number of requests that were consumed, and a response overwrites the request that it
-//! answers. So before a request is acted on, the journal gets what is needed to answer it, and that
-//! it was consumed. Before responses are published, the journal gets the index up to which they
-//! will be.
+//! The ring alone does not have enough. It has the number of published responses, but not the
+//! number of consumed requests, and a response overwrites its request. So before a request is acted
+//! on, the journal notes that the request is consumed, and what its answer needs. Before responses
+//! are published, the journal notes the index up to which they will be.
 //!
-//! A process is killed between two instructions, and all that it wrote before is in memory. So only
-//! the order of writes in the program counts here, and the copies of [`SharedPage`] keep it.
+//! A process is killed between two instructions, and everything that it wrote before is in memory.
+//! So only the order of writes in the program counts, and the copies of [`SharedPage`] keep that
+//! order.
 
 mod layout;
 mod staged;
@@ -199,7 +199,7 @@ pub(crate) struct CtrlResume {
     pub owed: Option<[u32; 3]>,
 }
 
-/// The journal does not fit what the ring shows.
+/// The journal does not fit the state of the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the ring shows {found} responses published, and the journal allows {} or {}",
@@ -208,7 +208,7 @@ pub(crate) struct CtrlResume {
 pub struct Tampered {
     /// Responses published, as the ring shows.
     pub found: u32,
-    /// Responses published before and after our last publication.
+    /// Responses published before the last publication, and after it.
     pub allowed: [u32; 2],
 }
 

@@ -11,7 +11,7 @@ use grantway_hypervisor::{Access, CopyOp, DomId, Error, GrantRef, GrantStatus, M
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The buffers of one queue of a vif, in both directions. The queue owns them, so one worker does.
+/// Buffers of one queue, in both directions. The queue owns them.
 #[derive(Debug)]
 pub struct Buffers {
     copies: Copies,
@@ -21,24 +21,24 @@ pub struct Buffers {
 /// Pages that stay mapped from one packet to the next.
 #[derive(Debug)]
 enum Kept {
-    /// No pages: each piece takes grant copy (the policies copy and map).
+    /// No pages: each piece uses grant copy (the policies copy and map).
     Nothing,
-    /// Pages that were seen (seed 000).
+    /// Pages that were used before (seed 000).
     Seen(Persistent),
     /// Pages that the frontend listed (seed 004).
     Listed(Staging),
 }
 
-/// The mover of a list's pieces, as they are listed.
+/// Mover of the pieces of a list, while they are listed.
 pub(crate) enum Moving<'a> {
     /// The processor, for pieces of pages that are mapped.
     Near(Near<'a>),
-    /// Grant copies, for all pieces, at the list's end.
+    /// Grant copies for all pieces, at the end of the list.
     Copies(&'a mut Copies),
 }
 
 impl Kept {
-    /// Returns the pages that are mapped now, in this turn; `None` for a policy that keeps none.
+    /// Returns the pages that are mapped in this turn, or `None` if the policy keeps none mapped.
     #[inline(always)]
     fn table(&mut self) -> Option<&mut GrefTable> {
         match self {
@@ -50,16 +50,16 @@ impl Kept {
 }
 
 impl Buffers {
-    /// Returns buffers that take grant copy for every slot, as stock netback does for guest
-    /// receive, of pages that `guest` granted.
+    /// Returns buffers that use grant copy for each slot of pages that `guest` granted. Stock
+    /// netback does the same for guest receive.
     #[must_use]
     pub fn copy(mapper: Arc<dyn Mapper>, guest: DomId) -> Self {
         let copies = Copies::new(Grants { mapper, guest }, ReadOnly::Copied);
         Self { copies, kept: Kept::Nothing }
     }
 
-    /// Returns buffers of the persistent policy. Nothing is mapped yet. Pages that will be mapped
-    /// count against `quota`, which the vif's queues share.
+    /// Returns buffers of the policy persistent, without mapped pages. Pages that are mapped later
+    /// count against `quota`, which the queues of a vif share.
     #[must_use]
     pub fn persistent(mapper: Arc<dyn Mapper>, guest: DomId, quota: Arc<Quota>) -> Self {
         let grants = Grants { mapper, guest };
@@ -67,7 +67,7 @@ impl Buffers {
         Self { copies: Copies::new(grants, ReadOnly::Copied), kept }
     }
 
-    /// Returns buffers of the staging policy, for the queue whose staged pages `queue` has.
+    /// Returns buffers of the policy staging. `queue` has the staged pages.
     #[must_use]
     pub fn staging(mapper: Arc<dyn Mapper>, guest: DomId, queue: &StagedQueue) -> Self {
         let copies = Copies::new(Grants { mapper, guest }, ReadOnly::Refused);
@@ -79,12 +79,12 @@ impl Buffers {
         !matches!(self.kept, Kept::Nothing)
     }
 
-    /// Returns the pages that are mapped in this turn; none for a policy that keeps none.
+    /// Returns the pages that are mapped in this turn, or `None` if the policy keeps none mapped.
     pub(crate) fn pages(&mut self) -> Option<Pages<'_>> {
         self.kept.table().map(|table| Pages::new(table))
     }
 
-    /// Has the bytes at a place fetched that are likely to be read next, if the page is mapped.
+    /// Prefetches bytes that are likely to be read next, if their page is mapped.
     #[inline]
     pub(crate) fn expect(&mut self, gref: GrantRef, offset: u16) {
         let mapping = self.kept.table().and_then(|table| table.peek(gref));
@@ -93,7 +93,7 @@ impl Buffers {
         }
     }
 
-    /// Counts pieces whose pages were found mapped, and which others moved.
+    /// Counts pieces whose pages were mapped, and that another function moved.
     pub(crate) fn found(&mut self, pieces: usize) {
         self.copies.hits += pieces as u64;
     }
@@ -114,7 +114,7 @@ impl Buffers {
     ///
     /// # Errors
     ///
-    /// Nothing at all could be attempted: the platform is gone.
+    /// No piece could be attempted: the platform is gone.
     #[inline(always)]
     pub(crate) fn finish(
         &mut self,
@@ -165,7 +165,7 @@ impl Buffers {
         self.run(way, arena, |number, status| pieces[number].status = status)
     }
 
-    /// Does the grant copies of a list, and calls `set` with the outcome of each.
+    /// Carries out the grant copies of a list, and calls `set` with the outcome of each.
     fn run(
         &mut self,
         way: Way,
@@ -179,17 +179,18 @@ impl Buffers {
         Ok(())
     }
 
-    /// Brings each piece from the guest's page into the arena, for guest transmit, and sets its
+    /// Copies each piece from the guest's page into the arena, for guest transmit, and sets its
     /// status.
     ///
     /// # Errors
     ///
+    /// No piece could be attempted: the platform is gone.
     /// Nothing at all could be attempted: the platform is gone.
     pub fn fetch(&mut self, pieces: &mut [Piece], arena: &mut [u8]) -> Result<(), Error> {
         self.carry(Way::Fetch, pieces, arena)
     }
 
-    /// Brings each piece from the arena into the guest's page, for guest receive, and sets its
+    /// Copies each piece from the arena into the guest's page, for guest receive, and sets its
     /// status.
     ///
     /// # Errors
@@ -199,7 +200,7 @@ impl Buffers {
         self.carry(Way::Store, pieces, arena)
     }
 
-    /// Returns the place at which a copy to another guest reads this guest's page.
+    /// Returns the place from which a copy to another guest reads this guest's page.
     #[inline]
     pub fn side(&mut self, gref: GrantRef, offset: u16) -> Side<'_> {
         let grant = self.copies.grants.place(gref, offset);
@@ -207,8 +208,8 @@ impl Buffers {
         Side { grant, mapped: mapping.map(|mapping| (&mapping.page, offset)) }
     }
 
-    /// Brings each stretch from the sender's page into this guest's, and sets its status. Nobody
-    /// has looked at the bytes, and nobody will.
+    /// Copies each part from the sender's page into this guest's page, and sets its status. These
+    /// bytes are never read here.
     ///
     /// # Errors
     ///
@@ -250,9 +251,9 @@ impl Buffers {
         })
     }
 
-    /// Ends the queue's turn, or the turn of another queue that gave it packets: from here on no
-    /// page is in use. `idle` says that nothing moved. Returns the moment at which there is
-    /// something to do, if no packets come.
+    /// Ends the queue's turn, or the turn of another queue that sent packets to this one: no page
+    /// is in use any longer. `idle` is true if nothing moved. Returns the time of the next work if
+    /// no packets come.
     #[inline]
     pub fn end_turn(
         &mut self,
@@ -265,7 +266,7 @@ impl Buffers {
         call_at
     }
 
-    /// Ends a turn as [`Buffers::end_turn`], if another one follows, or [`Buffers::pause`].
+    /// Ends a turn as [`Buffers::end_turn`] does. Another turn follows, or [`Buffers::pause`].
     #[inline]
     pub(crate) fn end_one_turn(
         &mut self,
@@ -287,7 +288,7 @@ impl Buffers {
         }
     }
 
-    /// Leaves pages that the frontend listed to changes of its lists, until the next turn.
+    /// Allows changes of the frontend's lists until the next turn.
     #[inline]
     pub(crate) fn pause(&mut self) {
         if let Kept::Listed(staging) = &mut self.kept {
@@ -297,7 +298,7 @@ impl Buffers {
 }
 
 impl Kept {
-    /// Notes that a grant copy reached a page that was not mapped for this access.
+    /// Notes that a grant copy used a page that was not mapped for this access.
     fn sights(&mut self, gref: GrantRef, access: Access) {
         if let Self::Seen(persistent) = self {
             persistent.sights(gref, access);

@@ -1,12 +1,12 @@
-//! The pages that the map policy maps (seed 001, and stock netback's guest transmit). The first
-//! bytes of a packet for a port are copied and judged. The pages of the rest are mapped while the
-//! packet is on its way, and the port reads them in place. Guest receive, and every packet to
-//! another guest, is grant copy.
+//! Pages that the policy map maps (seed 001, and stock netback's guest transmit). The first bytes
+//! of a packet for a port are copied and judged. The pages of the rest are mapped while the packet
+//! is on its way, and the port reads them in place. Guest receive uses grant copy, and so does each
+//! packet to another guest.
 //!
 //! The cost is mapping and unmapping, so both are done for many pages at once. All pages of a turn
-//! are mapped as one run. Runs are unmapped when there are many or nothing more came
-//! (`turn::transmit`), before the answers to their packets. A run that cannot be mapped, or exceeds
-//! a limit, is copied.
+//! are mapped as one run. Runs are unmapped before their packets are answered: when there are many
+//! runs, or when no more packets came (`turn::transmit`). A run that cannot be mapped, or exceeds a
+//! limit, is copied.
 
 use super::Grants;
 use super::quota::{Quota, Reserved};
@@ -15,13 +15,13 @@ use grantway_hypervisor::{Access, DomId, GrantRef, Mapper};
 use grantway_ring::{SharedPage, SharedRun};
 use std::sync::Arc;
 
-/// Most pages that are mapped for one queue: no more can be on their way.
+/// Most pages that are mapped for one queue: as many as a ring has slots.
 const QUEUE_PAGES: usize = RING_SLOTS;
-/// Turns in which packets are copied after a run could not be mapped. The platform takes as long to
-/// find the reason as to map the run twice.
+/// Turns in which packets are copied after a run could not be mapped. To find the reason takes the
+/// platform as long as mapping the run twice.
 const PAUSE: u32 = 64;
 
-/// One stretch of a guest's page that a port reads in place.
+/// One part of a guest's page that a port reads in place.
 #[derive(Debug)]
 pub struct Stretch {
     /// The guest's page.
@@ -30,7 +30,7 @@ pub struct Stretch {
     pub offset: u16,
     /// Length in bytes, 1 to 4096.
     pub len: u16,
-    /// The page; set by [`Map::map`], and to be dropped before [`Map::unmap`].
+    /// The page, set by [`Map::map`]. It must be dropped before [`Map::unmap`].
     pub page: Option<SharedPage>,
 }
 
@@ -55,8 +55,8 @@ struct Run {
 }
 
 impl Map {
-    /// Returns a map without pages. Pages that will be mapped count against `quota`, which the
-    /// vif's queues share.
+    /// Returns a map without pages. Pages that are mapped later count against `quota`, which the
+    /// queues of a vif share.
     #[must_use]
     pub fn new(mapper: Arc<dyn Mapper>, guest: DomId, quota: Arc<Quota>) -> Self {
         let (grants, grefs) = (Grants { mapper, guest }, Vec::with_capacity(QUEUE_PAGES));
@@ -72,8 +72,8 @@ impl Map {
         self.quota.room().min(QUEUE_PAGES - self.pages)
     }
 
-    /// Maps the page of each stretch for reading, all of them or none. Returns true if they are
-    /// mapped. They stay mapped until [`Map::unmap`].
+    /// Maps the pages of all parts for reading, or none of them. Returns true if they are mapped.
+    /// They stay mapped until [`Map::unmap`].
     pub fn map(&mut self, stretches: &mut [Stretch]) -> bool {
         // Another queue of the vif may be faster.
         let Some(reserved) = self.quota.reserve(stretches.len()) else { return false };
@@ -97,13 +97,13 @@ impl Map {
         self.pages
     }
 
-    /// Unmaps all pages. From here on their packets may be answered.
+    /// Unmaps all pages. After that their packets may be answered.
     pub fn unmap(&mut self) {
         self.runs.clear();
         self.pages = 0;
     }
 
-    /// Ends the queue's turn; `idle` says that nothing moved.
+    /// Ends the queue's turn. `idle` is true if nothing moved.
     pub fn end_turn(&mut self, idle: bool) {
         if !idle {
             self.pause = self.pause.saturating_sub(1);

@@ -1,9 +1,9 @@
 //! Buffer policies: the ways in which bytes cross between a guest's pages and ours.
 //!
-//! [`Buffers`] is the one seam between the packet path and the grant operations: a turn lists
-//! pieces, and does not know which policy runs. The processor moves pieces of pages that the policy
-//! keeps mapped. Grant copies move all others, in one batch for the list. The map policy is grant
-//! copy here: its pages are mapped on the way to a port ([`Map`]).
+//! [`Buffers`] is the one interface between the packet path and the grant operations. A turn lists
+//! pieces, and does not know the policy. The processor moves pieces of pages that the policy keeps
+//! mapped. Grant copies move all others, in one batch per list. With the policy map, [`Buffers`]
+//! uses grant copy, and [`Map`] maps pages on the way to a port.
 
 mod buffers;
 mod copies;
@@ -31,7 +31,7 @@ use grantway_ring::{SharedPage, SharedRun};
 use std::fmt;
 use std::sync::Arc;
 
-/// One stretch of a guest's page and its place in the worker's arena.
+/// One part of a guest's page, and its place in the worker's arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
     /// The guest's page.
@@ -42,12 +42,12 @@ pub struct Piece {
     pub len: u16,
     /// Offset in the arena, in bytes.
     pub at: u32,
-    /// Outcome; set by [`Buffers::fetch`] and [`Buffers::store`].
+    /// Outcome, set by [`Buffers::fetch`] and [`Buffers::store`].
     pub status: GrantStatus,
 }
 
 impl Piece {
-    /// Returns a piece that is still to cross.
+    /// Returns a piece that was not moved yet.
     #[must_use]
     pub fn new(gref: u32, offset: u16, len: u16, at: usize) -> Self {
         let at = at.try_into().unwrap_or(u32::MAX);
@@ -55,7 +55,7 @@ impl Piece {
     }
 }
 
-/// One stretch that goes from a guest's page to another guest's.
+/// One part of a page that goes from a guest's page to another guest's page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cross {
     /// The number of the packet in its sender's turn.
@@ -66,20 +66,20 @@ pub struct Cross {
     pub to: (GrantRef, u16),
     /// Length in bytes, 1 to 4096.
     pub len: u16,
-    /// Outcome; set by [`Buffers::cross`].
+    /// Outcome, set by [`Buffers::cross`].
     pub status: GrantStatus,
 }
 
 /// Place of bytes in a guest's page, for a copy that reads them.
 #[derive(Debug)]
 pub struct Side<'a> {
-    /// Place as a grant copy names it: never a mapping of ours.
+    /// Place in the form of a grant copy, which never names a mapping of ours.
     pub grant: CopySide,
     /// The page and the offset in it, in bytes, if we have it mapped.
     pub mapped: Option<(&'a SharedPage, u16)>,
 }
 
-/// A guest's grants, as the backend's domain reaches them.
+/// A guest's grants, as the backend's domain uses them.
 #[derive(Clone)]
 struct Grants {
     mapper: Arc<dyn Mapper>,

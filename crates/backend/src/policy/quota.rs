@@ -1,36 +1,36 @@
-//! Limits on the guests' memory that is mapped beside the rings: for each vif a part of the
-//! process's, over all its queues.
+//! Limits on mapped memory of guests, without the rings: for each vif a part of the process's
+//! memory, over all queues of the vif.
 //!
-//! A process and a domain can map only a part (areas of the address space, pages that Xen keeps
-//! account of). So all vifs share it: none may have more than it leaves free. Rings have a part of
-//! their own that no buffer takes. If a vif finds no room, its packets are copied.
+//! A process and a domain can map only a limited number of areas and pages. All vifs share that
+//! number, and no vif gets more than is left. Rings have a part of their own, which buffers never
+//! take. If no room is left for a vif, its packets are copied.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Most areas of one queue that stay mapped, staged or persistent. At this number small ones are
-/// mapped anew as one.
+/// Most areas of one queue that stay mapped, staged or persistent. At this number, small areas are
+/// mapped again as one.
 pub const QUEUE_AREAS: usize = 16;
 
-/// Memory of guests that is mapped.
+/// Amount of mapped memory of guests.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Mapped {
-    /// Pages.
+    /// Number of pages.
     pub pages: usize,
-    /// Areas of our address space in which the pages are: one for each map call.
+    /// Number of areas of our address space with these pages: one for each map call.
     pub areas: usize,
 }
 
-/// The memory that all vifs of a process may have mapped together, rings not counted.
+/// Limit of the memory that all vifs of a process may have mapped, without the rings.
 #[derive(Debug)]
 pub struct Budget {
     limit: Mapped,
     used: Used,
-    /// Lock of a change of what is used, here and in the part of a vif.
+    /// Lock for changes of the used amount, here and in the part of a vif.
     changes: Mutex<()>,
 }
 
-/// Memory that is mapped. It is changed under the budget's lock, and anybody reads it.
+/// Amount of mapped memory. Changes need the budget's lock; reads do not.
 #[derive(Debug, Default)]
 struct Used {
     pages: AtomicUsize,
@@ -73,7 +73,7 @@ impl Budget {
     }
 }
 
-/// The part of one vif, and how much of it is in use.
+/// The part of one vif, and the amount of it that is in use.
 #[derive(Debug)]
 pub struct Quota {
     budget: Arc<Budget>,
@@ -82,20 +82,20 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// Returns room for `limit` pages, for a vif that shares with nobody.
+    /// Returns a quota of `limit` pages for a vif that shares with no other vif.
     #[must_use]
     pub fn new(limit: usize) -> Arc<Self> {
         let twice = Mapped { pages: 2 * limit, areas: usize::MAX };
         Self::within(&Budget::new(twice), limit)
     }
 
-    /// Returns room for `limit` pages of the budget that all vifs share.
+    /// Returns a quota of `limit` pages within the budget of all vifs.
     #[must_use]
     pub fn within(budget: &Arc<Budget>, limit: usize) -> Arc<Self> {
         Arc::new(Self { budget: Arc::clone(budget), limit, used: Used::default() })
     }
 
-    /// Returns the most pages that may be mapped at once, whatever other vifs leave.
+    /// Returns the most pages that the vif may have mapped, if other vifs leave enough.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.limit
@@ -107,8 +107,8 @@ impl Quota {
         self.used.now()
     }
 
-    /// Returns the number of pages that may be mapped now, as one area. Another queue or vif may be
-    /// faster.
+    /// Returns the number of pages that may be mapped now, as one area. Another queue or vif may
+    /// take them before.
     #[must_use]
     #[inline]
     pub fn room(&self) -> usize {
@@ -123,8 +123,8 @@ impl Quota {
         fair(limit.pages, used.pages, own.pages).min(self.limit.saturating_sub(own.pages))
     }
 
-    /// Sets room aside for exactly `pages` pages, which are one area. Returns `None` if there is
-    /// less, or if `pages` is 0.
+    /// Reserves room for exactly `pages` pages, as one area. Returns `None` if there is less room,
+    /// or if `pages` is 0.
     #[must_use]
     pub fn reserve(self: &Arc<Self>, pages: usize) -> Option<Reserved> {
         let _changes = self.budget.lock();
@@ -139,7 +139,7 @@ impl Quota {
     }
 }
 
-/// Room that is set aside as long as this value lives.
+/// Room that is reserved as long as this value exists.
 #[derive(Debug)]
 pub struct Reserved {
     quota: Arc<Quota>,
@@ -147,13 +147,13 @@ pub struct Reserved {
 }
 
 impl Reserved {
-    /// Gives the room of `pages` pages back, at most all.
+    /// Gives back the room of `pages` pages, at most all of them.
     pub fn shrink(&mut self, pages: usize) {
         self.give_back(Mapped { pages: pages.min(self.held.pages), areas: 0 });
     }
 
-    /// Takes over the room that was set aside for other pages of the vif. From now on they are in
-    /// one area with these.
+    /// Takes over the room that was reserved for other pages of the vif. From now on all these
+    /// pages are one area.
     pub fn join(&mut self, mut other: Self) {
         let pages = std::mem::take(&mut other.held.pages);
         self.held.pages += pages;

@@ -1,4 +1,4 @@
-//! The checksums of a vif's frames, as its operator wants them.
+//! The checksums of a vif's frames, as its operator chose them.
 
 use std::str::FromStr;
 
@@ -14,10 +14,10 @@ pub enum Checksums {
 }
 
 impl Checksums {
-    /// Both of them.
+    /// All settings.
     pub const ALL: [Self; 2] = [Self::Offload, Self::Full];
 
-    /// Returns the word for it in the store and on the command line.
+    /// Returns the setting's name in the store and on the command line.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -1,11 +1,11 @@
-//! The limit of what a guest may send: a number of bytes per period.
+//! Limit of what a guest may send: a number of bytes per period.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Bytes that may always be saved up: the largest packet and more, or a large one would never go.
-/// Linux's netback allows as much.
+/// Bytes that can always be saved up. The number exceeds the largest packet, which could not leave
+/// otherwise. Linux's netback has the same number.
 const BURST_MIN: u64 = 131_072;
 
 /// A limit as the toolstack writes it, `BYTES,MICROSECONDS`.
@@ -20,7 +20,7 @@ impl Rate {
     ///
     /// # Errors
     ///
-    /// A text that says what was expected.
+    /// A text that names the expected form.
     pub fn parse(text: &str) -> Result<Option<Self>, &'static str> {
         const EXPECTED: &str = "BYTES,MICROSECONDS as whole numbers, such as 1250000,50000";
         let (bytes, micros) = text.trim().split_once(',').ok_or(EXPECTED)?;
@@ -34,7 +34,7 @@ impl Rate {
         }
     }
 
-    /// Returns the time that so many periods take, of at most some centuries.
+    /// Returns the time of `periods` periods, limited to some centuries.
     fn time(&self, periods: u128) -> Duration {
         let nanos = self.period.as_nanos().saturating_mul(periods);
         Duration::from_nanos(nanos.min(u128::from(u64::MAX)) as u64)
@@ -59,8 +59,8 @@ struct Account {
 
 impl Credit {
     /// Sets a limit from `now` on, with the bytes of a full period, or no limit. A limit that does
-    /// not change keeps its rest. Returns true if it changes: queues that it holds are then to be
-    /// given a turn, since they wait for the time of the former limit.
+    /// not change keeps its rest. Returns true if the limit changes. Then the vif's queues must get
+    /// a turn, since they may wait for a time of the previous limit.
     #[must_use]
     pub fn set(&self, rate: Option<Rate>, now: Instant) -> bool {
         let mut account = self.account.lock().unwrap_or_else(PoisonError::into_inner);
@@ -78,7 +78,7 @@ impl Credit {
         self.limited.load(Relaxed)
     }
 
-    /// Gives back bytes that were taken for packets that do not go yet.
+    /// Gives back bytes that were taken for packets that do not leave yet.
     pub fn give_back(&self, bytes: u64) {
         let mut account = self.account.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(account) = account.as_mut() {
@@ -91,7 +91,8 @@ impl Credit {
     ///
     /// # Errors
     ///
-    /// The time from which the rest is large enough, if it is too small and nobody else takes of it.
+    /// The rest is too small. The value is the time from which it is large enough, if no other
+    /// queue takes of it.
     pub fn take(&self, bytes: u64, now: Instant) -> Result<(), Instant> {
         let mut account = self.account.lock().unwrap_or_else(PoisonError::into_inner);
         account.as_mut().map_or(Ok(()), |account| account.take(bytes, now))

@@ -1,4 +1,4 @@
-//! The kinds of unfinished frames that a guest accepts, and the patience with it.
+//! Frames that a guest accepts, and the patience with a guest that posts no pages.
 
 use grantway_netif::headers::{Payload, payload};
 use grantway_netif::{Checksum, GsoKind, Offload};
@@ -12,10 +12,10 @@ const WITHOUT_NOTIFY: Duration = Duration::from_millis(30);
 /// The patience with a guest that posts no pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// Time that a frame waits before it is dropped, and all frames that come after it.
+    /// Time after which a waiting frame is dropped, and all later ones.
     pub drain: Duration,
-    /// Time after which the vif's carrier goes. None if the guest does not signal that it posted
-    /// pages, since then nothing would tell that it is back.
+    /// Time after which the vif's carrier goes off. `None` if the guest does not signal that it
+    /// posted pages: nothing would show that the guest is back.
     pub stall: Option<Duration>,
 }
 
@@ -30,32 +30,32 @@ impl Patience {
     pub const LINUX: Self =
         Self { drain: Duration::from_secs(10), stall: Some(Duration::from_secs(60)) };
 
-    /// Returns the patience with a guest that does not signal that it posted pages.
+    /// Returns the patience with a guest that sends no signal when it posts pages.
     pub(crate) fn without_notify(self) -> Self {
         Self { drain: self.drain.min(WITHOUT_NOTIFY), stall: None }
     }
 }
 
-/// The frames that the guest accepts, as its frontend said.
+/// Frames that the guest accepts, by the keys of its frontend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Guest {
     /// Frames over several pages (`feature-sg`).
     pub scatter_gather: bool,
     /// Blank checksums over IPv6 (`feature-ipv6-csum-offload`).
     pub checksum_ipv6: bool,
-    /// Unfinished frames. `checksum` is about blank checksums over IPv4, and over all else that is
-    /// not IPv6.
+    /// Unfinished frames. `checksum` is for blank checksums over IPv4, and over all protocols
+    /// except IPv6.
     pub offloads: TapOffloads,
-    /// Bytes that are left free in front of each frame in its first page, for an XDP program of the
-    /// guest (`xdp-headroom`). With such a program stock netfront drops frames over several pages,
-    /// so large frames are cut for it.
+    /// Bytes that stay free in front of each frame in its first page, for an XDP program of the
+    /// guest (`xdp-headroom`). With an XDP program, a stock netfront drops frames over several
+    /// pages. So large frames are cut for it.
     pub headroom: u16,
     /// Patience with the guest when it posts no pages.
     pub patience: Patience,
 }
 
 impl Guest {
-    /// Returns true if the guest accepts a frame that begins with `head`, in this state.
+    /// Returns true if the guest accepts a frame with these first bytes and this offload.
     pub fn takes(&self, head: &[u8], offload: Offload) -> bool {
         match offload.gso.map(|gso| gso.kind) {
             Some(GsoKind::Tcpv4) => self.takes_large(self.offloads.tso4),
@@ -66,12 +66,12 @@ impl Guest {
         }
     }
 
-    /// Returns true if the guest accepts large frames of a kind that its keys say it accepts.
+    /// Returns true if the guest accepts large frames, given that its keys accept their kind.
     pub fn takes_large(&self, accepted: bool) -> bool {
         accepted && self.headroom == 0
     }
 
-    /// Returns true if the guest accepts a frame that begins with `head` with a blank checksum.
+    /// Returns true if the guest accepts a frame with these first bytes and a blank checksum.
     pub fn takes_blank(&self, head: &[u8]) -> bool {
         match payload(head) {
             Payload::Ipv6(_) => self.checksum_ipv6,

@@ -14,16 +14,16 @@ use std::time::{Duration, Instant};
 /// A clock: [`Instant::now`], except in a simulation.
 pub type Clock = fn() -> Instant;
 
-/// The first call of a worker thread. The error says why the thread must not serve.
+/// Function that each worker thread calls first. After an error the thread does not serve.
 pub type OnWorker = Arc<dyn Fn() -> std::io::Result<()> + Send + Sync>;
 
-/// An event of a vif, for whoever runs its hotplug script. A successor repeats an event of which it
-/// cannot know that it was seen.
+/// Event of a vif, for the program that runs its hotplug script. A successor repeats an event if
+/// the event may have been lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlugEvent {
-    /// The interface exists, and the script does not say that it is done.
+    /// The interface exists, and the script has not reported that it is done.
     Online,
-    /// The interface is gone, and the script had said that it was done.
+    /// The interface is gone, and the script had reported that it was done.
     Remove,
 }
 
@@ -43,14 +43,14 @@ pub(crate) struct Shared {
     pub steering: SteeringCell,
     /// The trace to which its queues write, for a reader.
     pub tap: Tap,
-    /// The time that its frames took workers other than its own.
+    /// Time that frames of the vif took other workers.
     pub debt: Debt,
-    /// Queues whose guest has posted nothing for much too long. The lock is held while the carrier
-    /// is set by their number.
+    /// Number of queues whose guest has posted no page for too long. The lock is held while the
+    /// carrier is set by this number.
     stalled: Mutex<u32>,
 }
 
-/// Time that frames of a vif took other workers, until it is on the account of one of its queues.
+/// Time that frames of a vif took other workers, before it is charged to one of the vif's queues.
 #[derive(Default)]
 pub(crate) struct Debt(AtomicU64);
 

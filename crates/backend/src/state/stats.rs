@@ -1,8 +1,9 @@
-//! Counters of a vif: what it carried, and what it dropped, one counter per reason.
+//! Counters of a vif: packets that were carried, and packets that were dropped, by reason.
 //!
-//! Each queue has counters of its own. Only its worker writes them, so an addition is a plain load
-//! and a plain store: a locked one costs more than the copy of a short packet. Any thread reads,
-//! and sums up. Each counter is right by itself, but they are not all read at one moment.
+//! Each queue has its own counters. Only the queue's worker writes them, so an addition is a plain
+//! load and a plain store. A locked addition would cost more than the copy of a short packet. Any
+//! thread may read and sum them up. Each counter is correct by itself, but they are not read at one
+//! moment.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +25,7 @@ macro_rules! stats {
                 VifStatsSnapshot { $($name: self.$name.load(Relaxed),)* }
             }
 
-            /// Adds other counters to these, which any thread may write meanwhile in this way.
+            /// Adds other counters to these. Other threads may do so at the same time.
             fn add_all(&self, other: &Self) {
                 $(Self::add_among_others(&self.$name, other.$name.load(Relaxed));)*
             }
@@ -35,7 +36,7 @@ macro_rules! stats {
                 $(self.$name = self.$name.wrapping_add(other.$name);)*
             }
 
-            /// Returns names and values, for tables and for machines.
+            /// Returns the name and the value of each counter.
             pub fn fields(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name),)*].into_iter()
             }
@@ -44,28 +45,29 @@ macro_rules! stats {
 }
 
 stats! {
-    /// Packets that the guest sent and the port took.
+    /// Packets from the guest that the port took.
     tx_packets,
     /// Bytes of these packets.
     tx_bytes,
-    /// Slots that the guest's packets took on the ring, extras included.
+    /// Slots of all packets from the guest, extras included.
     tx_slots,
-    /// Packets of these that were TCP segments or UDP datagrams, and went on merged with others into
-    /// one large frame.
+    /// Packets from the guest that were merged with others into one large frame. These are TCP
+    /// segments or UDP datagrams.
     tx_merged,
-    /// Packets of these whose blank checksum was completed here, since the vif's checksums are full.
+    /// Packets from the guest whose blank checksum was filled in here, because the vif has full
+    /// checksums.
     tx_completed,
-    /// Segments that large frames of the guest were cut into, since the vif's checksums are full.
-    /// Each counts as a packet.
+    /// Segments from large frames of the guest, cut because the vif has full checksums. Each counts
+    /// as a packet.
     tx_cut,
-    /// Packets given to the guest.
+    /// Packets that the guest received.
     rx_packets,
     /// Bytes of these packets.
     rx_bytes,
     /// Slots that these packets took on the ring, extras included.
     rx_slots,
-    /// Segments and datagrams that large frames for the guest were cut into, since it does not accept
-    /// them.
+    /// Segments and datagrams from large frames for the guest, cut because the guest does not
+    /// accept large frames.
     rx_cut,
     /// Signals from the guest that woke this vif's queues.
     interrupts,
@@ -73,26 +75,26 @@ stats! {
     turns,
     /// Signals sent to the guest.
     notifies,
-    /// Guest's packets answered with an error: malformed slots.
+    /// Packets from the guest that were answered with an error: malformed slots.
     tx_dropped_malformed,
-    /// Guest's packets answered with an error: more slots than are accepted.
+    /// Packets from the guest that were answered with an error: more slots than are accepted.
     tx_dropped_slots,
-    /// Guest's packets answered with an error: a grant could not be read.
+    /// Packets from the guest that were answered with an error: a grant could not be read.
     tx_dropped_grant,
-    /// Guest's packets that could not be completed, although the vif's checksums are full: headers
-    /// that are not understood, or more segments than a turn's work allows.
+    /// Packets from the guest that could not be completed, although the vif has full checksums.
+    /// Their headers are unknown, or they have more segments than one turn may make.
     tx_dropped_offload,
-    /// Guest's packets that the port did not take. The port's own counters tell why.
+    /// Packets from the guest that the port did not take. The port's own counters have the reason.
     tx_dropped_port,
-    /// Guest's packets that found the port busy.
+    /// Packets from the guest that found the port busy.
     tx_dropped_busy,
-    /// Guest's packets that were for the guest itself, by the addresses that the bridge knows.
+    /// Packets from the guest to the guest's own address, as the bridge knows it.
     tx_dropped_back,
-    /// Guest's packets that ended before their destination: by a rule, or because of headers that
-    /// no rule can be applied to. The graph's counters tell why.
+    /// Packets from the guest that were dropped by a rule, or because no rule could be applied to
+    /// their headers. The graph's counters have the reason.
     tx_dropped_rules,
-    /// Changes of the multicast filter that were refused: the list was full, or the address was no
-    /// group's.
+    /// Refused changes of the multicast filter: the list was full, or the address was no multicast
+    /// address.
     tx_dropped_multicast,
     /// Frames for the guest dropped: its posted page could not be written.
     rx_dropped_grant,
@@ -101,20 +103,20 @@ stats! {
     rx_dropped_too_large,
     /// Frames for the guest dropped: shorter than an Ethernet header.
     rx_dropped_too_short,
-    /// Frames for the guest dropped: unfinished, which the guest does not accept, and with headers
-    /// that we could not finish.
+    /// Frames for the guest dropped: unfinished frames that the guest does not accept, with headers
+    /// that could not be finished here.
     rx_dropped_offload,
-    /// Frames for the guest dropped: it posted no pages for too long.
+    /// Frames for the guest dropped: the guest posted no pages for too long.
     rx_dropped_drained,
     /// Frames from the port dropped for the reasons of `tx_dropped_rules`.
     rx_dropped_rules,
-    /// Multicast frames for the guest to addresses that it had not listed.
+    /// Multicast frames for the guest whose address the guest had not listed.
     rx_filtered_multicast,
-    /// Frames for the guest dropped: too many were on their way to the queue that its hash settings
-    /// name.
+    /// Frames for the guest dropped: too many frames waited for the queue that the guest's hash
+    /// settings name.
     rx_dropped_steered,
-    /// Frames that came by another queue than the one that the guest's hash settings name, and were
-    /// handed over to that one.
+    /// Frames for the guest that came to a queue other than the one that the guest's hash settings
+    /// name, and were passed to that queue.
     rx_steered,
     /// Control requests that were answered.
     ctrl_requests,
@@ -122,14 +124,14 @@ stats! {
     ctrl_refused,
     /// Times that the guest had too few pages posted for the next frame.
     rx_stalls,
-    /// Stretches of pages that were found mapped, so that no grant operation was needed. Under map:
-    /// stretches that a port read in place.
+    /// Parts of pages that were mapped already, so that no grant operation was needed. With the
+    /// policy map: parts of pages that a port read in place.
     mapped_hits,
-    /// Stretches of pages that were not mapped, under a policy that maps, and took a grant copy.
+    /// Parts of pages that were not mapped although the policy maps pages, and used a grant copy.
     mapped_misses,
     /// Pages that the policy persistent or map mapped.
     mapped_pages,
-    /// Pages that the policy persistent unmapped again, since they were not used any more.
+    /// Pages that the policy persistent unmapped, because they were no longer used.
     mapped_evicted,
 }
 
@@ -142,7 +144,7 @@ impl VifStats {
         }
     }
 
-    /// Adds to a counter that several threads write, all of them by this.
+    /// Adds to a counter that several threads write with this function.
     fn add_among_others(counter: &AtomicU64, n: u64) {
         if n != 0 {
             counter.fetch_add(n, Relaxed);
@@ -150,8 +152,8 @@ impl VifStats {
     }
 }
 
-/// The counters of one vif, since it was attached: the sum over its queues, and over what other
-/// threads counted.
+/// The counters of one vif since it was attached: the sum over its queues, and counts of other
+/// threads.
 #[derive(Debug, Default)]
 pub(crate) struct VifCounters {
     /// Counts of queues that are gone, and of threads other than a queue's worker.
@@ -164,21 +166,21 @@ impl VifCounters {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns counters for one queue, which only its worker writes, until [`VifCounters::end`].
+    /// Returns counters for one queue. Only its worker writes them, until [`VifCounters::end`].
     pub fn begin(&self) -> Arc<VifStats> {
         let own = Arc::<VifStats>::default();
         self.queues().push(Arc::clone(&own));
         own
     }
 
-    /// Keeps the counts of a queue that is gone. Nobody writes them any more.
+    /// Keeps the counts of a queue that is gone. No thread writes them any more.
     pub fn end(&self, own: &Arc<VifStats>) {
         let mut queues = self.queues();
         queues.retain(|queue| !Arc::ptr_eq(queue, own));
         self.others.add_all(own);
     }
 
-    /// Adds what a thread counted that is not a queue's worker.
+    /// Adds the counts of a thread that is not a queue's worker.
     pub fn add_all(&self, counted: &VifStats) {
         self.others.add_all(counted);
     }

@@ -1,9 +1,9 @@
-//! Steering by the hash settings of a vif's guest: the queue of each frame, and the way to it from
-//! the queue that the frame came by.
+//! Steering by the hash settings of a guest: the queue of each frame, and the way to that queue
+//! from the queue that the frame came to.
 //!
-//! Settings change seldom. They are behind a lock that a queue takes only if their version moved. A
-//! frame may belong to another queue, and that queue to another worker. So such frames go through
-//! that queue's lane, which is bounded in bytes.
+//! Settings seldom change. A lock guards them, and a queue takes the lock only if their version
+//! changed. A frame may belong to another queue, perhaps of another worker. Such a frame goes
+//! through the lane of that queue, which is bounded in bytes.
 
 use crate::bell::Bell;
 use crate::ids::Key;
@@ -18,24 +18,23 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 const LANE_FRAMES: usize = 1024;
 const LANE_BYTES: usize = 1024 * 1024;
 
-/// Memory that one lane takes at most.
+/// Most memory of one lane.
 pub(crate) const ALLOCATED_MAX: usize = LANE_BYTES + LANE_FRAMES * size_of::<Passing>();
 
-/// The settings of one vif, as its control ring hands them to its queues.
+/// The settings of one vif, which its control ring passes to its queues.
 ///
-/// Every queue reads the version with each frame, so no counters of other code share its cache
+/// Each queue reads the version for each frame. So counters of other code must not share its cache
 /// line.
 #[derive(Default)]
 #[repr(align(64))]
 pub(crate) struct SteeringCell {
-    /// The version, which moves after each change.
+    /// Version of the settings. It changes after each change of them.
     version: AtomicU64,
     current: Mutex<Option<Arc<Steering>>>,
 }
 
 impl SteeringCell {
-    /// Sets the settings by which frames go from now on. Without any, frames go as the backend
-    /// likes.
+    /// Sets the settings from now on. With `None`, the backend chooses the queues.
     pub fn set(&self, steering: Option<Steering>) {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         *current = steering.map(Arc::new);
@@ -43,7 +42,7 @@ impl SteeringCell {
     }
 }
 
-/// The settings as one queue knows them.
+/// The settings, as one queue has read them.
 #[derive(Default)]
 pub(crate) struct Steers {
     version: u64,
@@ -74,15 +73,15 @@ impl Steers {
         self.look(cell).is_some()
     }
 
-    /// Returns the hash that goes with a frame, by its first bytes. Returns none if the guest asked
-    /// for none.
+    /// Returns the hash that is sent with a frame, by the frame's first bytes. Returns `None` if
+    /// the guest asked for none.
     #[inline]
     pub fn hash(&mut self, cell: &SteeringCell, frame: &[u8]) -> Option<Hash> {
         self.look(cell)?.hash(head(frame))
     }
 
-    /// Returns the queue that a frame belongs to, by its first bytes. Returns none if the guest
-    /// leaves that to us.
+    /// Returns the queue of a frame, by the frame's first bytes. Returns `None` if the guest leaves
+    /// the choice to the backend.
     #[inline]
     pub fn queue(&mut self, cell: &SteeringCell, frame: &[u8]) -> Option<u16> {
         let steering = self.look(cell)?;
@@ -90,8 +89,8 @@ impl Steers {
     }
 }
 
-/// Returns the part of a frame that is private wherever the frame is looked at. On the bridge no
-/// more is, and a flow must not change its queue by that.
+/// Returns the part of a frame by which its queue is chosen. On the bridge only this part is
+/// private, and a flow must have the same queue there.
 fn head(frame: &[u8]) -> &[u8] {
     frame.get(..HEAD).unwrap_or(frame)
 }
@@ -102,13 +101,13 @@ struct Passing {
     offload: Offload,
 }
 
-/// The way to one queue. It is empty, and takes no memory, if the guest set no hash.
+/// The way to one queue. It is empty and takes no memory if the guest set no hash.
 #[derive(Default)]
 struct Lane {
     frames: Mutex<VecDeque<Passing>>,
     /// Bytes on their way.
     bytes: AtomicUsize,
-    /// True if something is on its way that the queue has not looked for yet.
+    /// True if a frame may be on its way that the queue has not looked for.
     pending: AtomicBool,
     /// Wakes the worker that has the queue.
     bell: OnceLock<(Arc<Bell>, Key)>,
@@ -119,7 +118,7 @@ impl Lane {
         self.frames.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a frame if there is room for another. Returns true if there was.
+    /// Adds a frame if there is room for it. Returns true if there was room.
     fn push(&self, frame: &[u8], offload: Offload) -> bool {
         let mut frames = self.frames();
         let fits = frames.len() < LANE_FRAMES;
@@ -130,7 +129,7 @@ impl Lane {
     }
 }
 
-/// One queue's end of all the lanes of its vif.
+/// The lanes of a vif, as one queue has them.
 pub(crate) struct LaneEnd {
     lanes: Arc<[Lane]>,
     own: usize,
@@ -154,8 +153,7 @@ impl LaneEnd {
         }
     }
 
-    /// Sends a frame to the queue that it belongs to. Returns false if the frame cannot be taken,
-    /// and is dropped.
+    /// Sends a frame to its queue. Returns false if the frame was dropped.
     pub fn pass(&self, queue: u16, frame: &[u8], offload: Offload) -> bool {
         let Some(lane) = self.lanes.get(usize::from(queue)) else { return false };
         let len = frame.len();
@@ -174,7 +172,7 @@ impl LaneEnd {
         true
     }
 
-    /// Returns true if a frame may have come that was not looked for yet.
+    /// Returns true if a frame may have come that was not looked for.
     #[inline]
     pub fn is_pending(&self) -> bool {
         self.own().is_some_and(|lane| lane.pending.load(Ordering::Acquire))

@@ -1,9 +1,8 @@
 //! The trace: the head of each packet that crosses a ring, and the times at which a ring was full.
 //!
-//! Most of the time nothing listens. Then the trace costs one load per turn. While there is a
-//! reader, all queues write to one bounded list under a lock, a burst at a time, so that its
-//! records are in the order in which things happened. Records that find no room are counted, and
-//! nothing waits for the reader.
+//! Usually there is no reader. Then the trace costs one load per turn. While there is a reader, all
+//! queues write to one bounded list under a lock, one burst at a time. So the records are in the
+//! order of the events. Records without room are counted, and no queue waits for the reader.
 
 use crate::ids::VifId;
 use grantway_ports::FramePlace;
@@ -11,19 +10,19 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-/// Bytes of a packet that are kept: all headers up to TCP's options.
+/// Most bytes that are kept of a packet: all headers up to the options of TCP.
 pub const TRACE_HEAD: usize = 128;
 /// Most records that wait to be read: less than 3 MiB.
 const RECORDS_MAX: usize = 16_384;
-/// Records that are worth waking the reader.
+/// Records that are worth a wake-up of the reader.
 const RECORDS_WORTH: usize = 1024;
 
-/// A ring, as the guest names it.
+/// A ring, named from the guest's side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TraceRing {
-    /// From the guest.
+    /// From the guest to the backend.
     Transmit,
-    /// To the guest.
+    /// From the backend to the guest.
     Receive,
 }
 
@@ -32,23 +31,23 @@ pub enum TraceRing {
 pub enum TraceKind {
     /// A packet crossed.
     Packet,
-    /// The ring is full: the guest cannot send its longest packet, its rate holds the next
-    /// one, or a packet for the guest finds no posted page.
+    /// The ring is full: the guest has no room for its longest packet, the guest's rate limit holds
+    /// its next packet, or a packet for the guest finds no posted page.
     RingFull,
-    /// The ring has room again, and the waiter was told.
+    /// The ring has room again, and the waiting end was signalled.
     RingDrained,
-    /// The waiter goes on.
+    /// The waiting end continues.
     Woken,
 }
 
 /// A record of one packet or event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceRecord {
-    /// Time since 1970.
+    /// Time since 1970 (UTC).
     pub time: Duration,
     /// The vif.
     pub vif: VifId,
-    /// The number of the vif's queue.
+    /// Number of the queue in its vif.
     pub queue: u16,
     /// The queue's ring.
     pub ring: TraceRing,
@@ -69,12 +68,12 @@ impl TraceRecord {
     }
 }
 
-/// The records that one read returns.
+/// Records of one read.
 #[derive(Debug, Default)]
 pub struct TraceBatch {
     /// The records, in the order of what happened.
     pub records: Vec<TraceRecord>,
-    /// Number of records that came after these and found no room.
+    /// Number of later records that found no room.
     pub lost: u64,
 }
 
@@ -92,19 +91,19 @@ impl Trace {
     }
 }
 
-/// The end that reads. There is at most one.
+/// The reader of a trace. At most one exists.
 #[derive(Debug)]
 pub struct TraceReader(Arc<Trace>);
 
 impl TraceReader {
-    /// Begins to listen. Returns none if there is a reader already.
+    /// Begins to read. Returns `None` if there is a reader already.
     pub(crate) fn new(trace: &Arc<Trace>) -> Option<Self> {
         let was_on = trace.on.swap(true, Relaxed);
         (!was_on).then(|| Self(Arc::clone(trace)))
     }
 
-    /// Returns the records since the last read. Waits until there are enough of them, but no longer
-    /// than `longest`.
+    /// Returns the records since the last read. Waits until there are enough of them for a wake-up,
+    /// but at most for `longest`.
     #[must_use]
     pub fn read(&self, longest: Duration) -> TraceBatch {
         let few = |list: &mut TraceBatch| list.records.len() < RECORDS_WORTH;
@@ -122,7 +121,7 @@ impl Drop for TraceReader {
     }
 }
 
-/// The end by which the queues of one vif write records.
+/// The end of the trace to which the queues of one vif write.
 #[derive(Debug)]
 pub(crate) struct Tap {
     trace: Arc<Trace>,
@@ -134,7 +133,7 @@ impl Tap {
         Self { trace, vif }
     }
 
-    /// Returns a tap that nothing listens to.
+    /// Returns an end that no reader reads.
     #[cfg(test)]
     pub fn nowhere() -> Self {
         let domain = grantway_hypervisor::DomId(0);

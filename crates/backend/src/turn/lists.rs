@@ -1,4 +1,4 @@
-//! The packets of a turn as one list, through the graph of nodes.
+//! The packets of a turn as one list, and their way through the graph of nodes.
 
 use crate::layout::BURST;
 use crate::state::stats::VifStats;
@@ -13,23 +13,23 @@ use grantway_vector::{
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The port beside the vifs: the bridge's uplink, or what is behind a vif's own port.
+/// The port beside the vifs: the bridge's uplink, or the port behind a vif.
 pub(crate) const UPLINK: PortId = PortId(0);
 /// Name of the port beside the vifs in rules.
 pub(crate) const UPLINK_NAME: &str = "uplink";
 
-/// Stations behind the uplink that are remembered, where the rules say nothing of it:
-/// there are whole networks.
+/// Stations behind the uplink that are remembered, if the rules have no number for it. Whole
+/// networks may be there.
 const UPLINK_STATIONS: u32 = 4096;
 
-/// The port that the frames of a list come from, and the port that they go to if it is known before
-/// the graph runs.
+/// Port from which the frames of a list come, and port to which they go if it is known before the
+/// graph runs.
 pub(crate) type Way = (PortId, Option<PortId>);
 
 /// Counters of a graph, and the state of its nodes.
 #[derive(Debug, Clone)]
 pub struct GraphReport {
-    /// Its nodes, in the order in which lists go through them.
+    /// The nodes, in the order in which lists pass through them.
     pub nodes: Vec<NodeCounters>,
     /// Frames dropped, by reason.
     pub drops: Drops,
@@ -38,8 +38,7 @@ pub struct GraphReport {
 }
 
 impl GraphReport {
-    /// Adds what the graph of another worker did. What the graphs know alike, as far as they
-    /// heard of it, counts once.
+    /// Adds the report of another worker's graph. State that both graphs know counts once.
     pub(crate) fn add(&mut self, other: &Self) {
         for more in &other.nodes {
             if let Some(node) = self.nodes.iter_mut().find(|node| node.name == more.name) {

@@ -1,5 +1,5 @@
-//! One queue of a vif: its two rings, its event channels, its policy, and the
-//! port behind it. Owned by one worker.
+//! One queue of a vif: its two rings, its event channels, its policy, and the port behind it. One
+//! worker owns it.
 
 use crate::VifError;
 use crate::bell::Bell;
@@ -41,7 +41,7 @@ pub(crate) struct QueueSpec {
     pub connection: u64,
     /// Number of the queue in its vif.
     pub number: u16,
-    /// Grants of its rings, and its event channels.
+    /// Grants of the queue's rings, and its event channels.
     pub refs: QueueRefs,
     /// Features that the guest accepts.
     pub guest: Guest,
@@ -51,49 +51,48 @@ pub(crate) struct QueueSpec {
     pub buffers: Buffers,
     /// Maps pages for the port, under the map policy.
     pub map: Option<Map>,
-    /// A page that outlives this process, where the platform has such.
+    /// A page that outlives this process, if the platform has such pages.
     pub journal: Option<SharedPage>,
-    /// True if the queue goes on where a killed process left off, by the journal.
+    /// True if the queue continues a killed process's connection, by the journal.
     pub resume: bool,
     /// The port that the vif's frames go to and come from.
     pub port: Box<dyn Port>,
     /// State that the vif's queues share.
     pub shared: Arc<Shared>,
-    /// The way to and from the vif's other queues, where it has such.
+    /// The way to and from the vif's other queues, if it has any.
     pub lane: Option<LaneEnd>,
 }
 
 /// Result of one turn of a queue.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Turn {
-    /// Packets moved, both directions.
+    /// Number of packets moved in both directions.
     pub packets: usize,
     /// Time of the next work for which no signal comes.
     pub call_at: Option<Instant>,
 }
 
-/// One queue in service, as operators see it.
+/// Report of one queue in service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueReport {
     /// Number of the queue in its vif.
     pub number: u16,
-    /// Number of the worker that serves it, from 0.
+    /// Number of the worker that serves the queue, from 0.
     pub worker: usize,
     /// Counts since the queue was connected.
     pub counts: QueueCounts,
-    /// Requests that the guest has shown and nobody took, at this moment.
+    /// Requests that the guest has published and no worker took, at this moment.
     pub tx_waiting: u32,
     /// Pages that the guest has posted, at this moment.
     pub rx_posted: u32,
-    /// Bytes that frames take which wait for such pages, at most
-    /// [`WAITING_MAX`](crate::WAITING_MAX).
+    /// Bytes of frames that wait for posted pages, at most [`WAITING_MAX`](crate::WAITING_MAX).
     pub waiting_bytes: usize,
-    /// Counters of its queue of the port.
+    /// Counters of the port's queue.
     pub port: PortReport,
 }
 
-/// Counts of one queue since it was connected. Only its worker writes them, so counting costs one
-/// addition per turn. The vif's own counters have more detail, summed over its queues.
+/// Counts of one queue since it was connected. Only its worker writes them, so each costs one
+/// addition per turn. The counters of the vif have more detail, and are sums over its queues.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct QueueCounts {
     /// Packets taken from the guest, delivered or dropped.
@@ -104,7 +103,7 @@ pub struct QueueCounts {
     pub interrupts: u64,
     /// Signals to the guest.
     pub notifies: u64,
-    /// Turns in which it moved at least one packet.
+    /// Turns in which the queue moved at least one packet.
     pub turns: u64,
 }
 

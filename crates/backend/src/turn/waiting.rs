@@ -1,6 +1,5 @@
-//! Frames that wait for a guest to post pages, and for how long (XSA-392): bounded
-//! in bytes, dropped once the first of them is too old, and the vif's carrier taken
-//! away where the guest goes on posting nothing.
+//! Frames that wait until their guest posts pages (XSA-392). They are bounded in bytes, and dropped
+//! once the first of them is too old. If the guest still posts nothing, the vif's carrier goes off.
 
 use crate::ids::Key;
 use crate::state::guest::Patience;
@@ -9,17 +8,17 @@ use grantway_ports::FrameMeta;
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// Bytes that a waiting frame takes beside its own.
+/// Bytes of a waiting frame beside its own bytes.
 const EACH: usize = size_of::<Waiter>();
 
-/// Bytes that may wait for one queue, what each frame takes beside its own included:
-/// sixteen of the largest frames, a window of TCP.
+/// Most bytes that wait for one queue, with the bytes for each frame beside its own: sixteen of the
+/// largest frames, or a window of TCP.
 pub const WAITING_MAX: usize = 1024 * 1024;
 
-/// Memory that this takes at most: it grows by twofold steps.
+/// Most memory that is allocated for waiting frames. The allocation grows by doubling.
 pub(crate) const ALLOCATED_MAX: usize = 2 * WAITING_MAX;
 
-/// Memory that is kept while none waits.
+/// Memory that is kept while no frame waits.
 const KEPT: usize = WAITING_MAX / 16;
 
 /// Most memory of flooded frames. A guest that sends to all cannot crowd out frames that are for

@@ -17,7 +17,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
-/// Result of an attach: the unfinished frames that the guest takes. On failure the port comes back.
+/// Result of an attach: the unfinished frames that the guest accepts. On failure the port comes
+/// back.
 pub(super) type Attached = Result<Takes, (VifError, Box<dyn Port>)>;
 
 /// A command to a worker.
@@ -61,16 +62,16 @@ pub(crate) type Inspected = (Vec<QueueReport>, Vec<PortReport>);
 pub struct WorkerReport {
     /// Number of the worker, from 0.
     pub number: usize,
-    /// Processor time that the worker's thread used so far, spinning included. Without a thread of
-    /// its own: time of the control thread.
+    /// Processor time of the worker's thread so far, spinning included. A worker without a thread
+    /// has the time of the control thread.
     pub used: Duration,
-    /// Queues that it serves.
+    /// Number of queues of the worker.
     pub queues: usize,
-    /// Time for which the worker looks again before it sleeps, as long as a wake-up takes by its
-    /// measurements. None if it looks for ever.
+    /// Time for which the worker spins before it sleeps: as long as a wake-up takes by its
+    /// measurements. `None` if it never sleeps.
     pub spin: Option<Duration>,
-    /// Longest round so far, in processor time of the worker. A signal, or a question of the
-    /// control thread, may wait as long. The bound is [`ROUND_MAX`](crate::ROUND_MAX).
+    /// Processor time of the longest round so far. A signal or a command of the control thread may
+    /// wait as long. The bound is [`ROUND_MAX`](crate::ROUND_MAX).
     pub longest_round: Duration,
 }
 

@@ -1,26 +1,27 @@
-//! The processor time that a worker uses, by which its queues share it.
+//! The processor time that a worker uses. Its queues share the processor by this time.
 //!
-//! The thread's own clock tells it, but costs a system call, which is much of a short turn. So short
-//! times are read off a clock that costs none. While a long time passed, another thread may have
-//! had the processor: then the thread's clock is asked.
+//! The thread's own clock measures it, but costs a system call, which is long for a short turn. So
+//! short times are read from a clock that costs none. During a long time, another thread may have
+//! had the processor. Then the thread's own clock is read.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
-/// Time from which on the thread's clock is asked what the thread used of it. A thread that takes
-/// the processor away for less is on the account of the queue that has its turn.
+/// Time from which on the thread's own clock is read. If another thread takes the processor for
+/// less time, the queue that has its turn is charged.
 const LONG: Duration = Duration::from_micros(10);
 
-/// Time after which the thread's clock is asked in any case. What was counted too much until then, as
-/// of an interrupt, is no part of any later time: so little of it can go to another queue's credit.
+/// Time after which the thread's own clock is read in any case. Time that was charged too much
+/// before, as for an interrupt, is not subtracted from later times. So little of it can benefit
+/// another queue.
 const SETTLE_EVERY: Duration = Duration::from_micros(100);
 
 /// A meter of the processor time of the calling thread.
 #[derive(Debug, Clone, Copy)]
 pub struct Meter {
-    /// Returns the time that the thread used.
+    /// Function that returns the time that the thread used.
     used: fn() -> Duration,
-    /// Returns a time that passes at least as fast.
+    /// Function that returns a time that passes at least as fast.
     passed: fn() -> Duration,
 }
 
@@ -28,42 +29,42 @@ impl Meter {
     /// The system's clocks.
     pub const PROCESSOR: Self = Self::new(processor_time, monotonic);
 
-    /// Returns a meter by a clock of the time that the thread used, and a clock that passes at least
-    /// as fast, and costs less.
+    /// Returns a meter with two clocks: of the time that the thread used, and of a time that passes
+    /// at least as fast and costs less to read.
     #[must_use]
     pub const fn new(used: fn() -> Duration, passed: fn() -> Duration) -> Self {
         Self { used, passed }
     }
 
-    /// Returns a meter of work, which this function counts.
+    /// Returns a meter of work, which the function `work` counts.
     #[must_use]
     pub const fn counted(work: fn() -> Duration) -> Self {
         Self::new(work, work)
     }
 
-    /// Returns the time that the thread used, by its own clock.
+    /// Returns the time that the thread used, by the thread's own clock.
     #[must_use]
     pub fn used(&self) -> Duration {
         (self.used)()
     }
 }
 
-/// The reading of a meter in every turn. It never goes back.
+/// Readings of a meter in each turn. They never decrease.
 #[derive(Debug, Default)]
 pub(super) struct Gauge {
-    /// The sum of all times that were read.
+    /// Sum of all times that were read.
     read: Duration,
-    /// The two clocks when each was asked last.
+    /// Last readings of the two clocks.
     passed: Duration,
     used: Duration,
-    /// The times that were read since the thread's clock was asked.
+    /// Sum of the times that were read since the last reading of the thread's own clock.
     unsettled: Duration,
-    /// Reading of the other clock at that moment.
+    /// Reading of the other clock at that time.
     settled_at: Duration,
 }
 
 impl Gauge {
-    /// Returns the processor time that the thread used up to now, from any start.
+    /// Returns the processor time that the thread used so far, from any start.
     #[inline]
     pub fn read(&mut self, meter: &Meter) -> Duration {
         let now = (meter.passed)();
@@ -78,8 +79,8 @@ impl Gauge {
         self.read
     }
 
-    /// Adds a time that passed up to now, in which the thread may have been away, and forgets what
-    /// was counted too much before.
+    /// Adds a time that has passed, in which the thread may have been away. Forgets time that was
+    /// charged too much before.
     #[cold]
     fn settle(&mut self, now: Duration, passed: Duration, used: Duration) {
         let unread = used.saturating_sub(self.used).saturating_sub(self.unsettled);
@@ -88,13 +89,13 @@ impl Gauge {
     }
 }
 
-/// Returns the time that the calling thread has used of its processor. The time of other threads
-/// and processes is not any queue's doing.
+/// Returns the processor time that the calling thread has used. Queues are not charged for other
+/// threads.
 fn processor_time() -> Duration {
     time_of(ClockId::ThreadCPUTime)
 }
 
-/// Returns the time by a clock that never stands still.
+/// Returns the time by a clock that never stops.
 pub(super) fn monotonic() -> Duration {
     time_of(ClockId::Monotonic)
 }

@@ -5,20 +5,20 @@ use std::time::Duration;
 /// The way in which a worker waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitMode {
-    /// Never sleeps.
+    /// The worker never sleeps.
     Busy,
-    /// Looks again, then sleeps. The worker looks for this long at first, and then for as long as
-    /// it finds that a wake-up takes. The bounds are an eighth of this and four times as long. A
+    /// The worker spins, then sleeps. It spins for this time at first, and later for as long as a
+    /// wake-up takes by its measurements, from an eighth of this time to four times as long. A
     /// worker without a thread measures nothing.
     Adaptive(Duration),
-    /// Sleeps as soon as there is nothing to do.
+    /// The worker sleeps as soon as it has nothing to do.
     Interrupt,
 }
 
 impl WaitMode {
-    /// Returns the mode that fits this machine. It is adaptive with 50 us at first, about the cost
-    /// of one blocked wake-up. If only one processor is online it is interrupt, since spinning
-    /// there only keeps the peer from running.
+    /// Returns the mode that fits this machine: adaptive with 50 us at first, about the cost of one
+    /// wake-up. With only one processor online, the mode is interrupt, since spinning would only
+    /// keep the peer from running.
     #[must_use]
     pub fn fitting() -> Self {
         match std::thread::available_parallelism() {
@@ -27,7 +27,7 @@ impl WaitMode {
         }
     }
 
-    /// Returns the time for which a thread that found nothing looks again, at first; `None` for
+    /// Returns the time for which a thread without work spins at first, or `None` if it spins for
     /// ever.
     #[must_use]
     pub fn budget(self) -> Option<Duration> {

@@ -1,30 +1,30 @@
-//! Parts of a loop that moves frames: the pace at which a busy thread looks at what else woke, the
-//! time for which it spins, and the rounds after which it lets others have the processor.
+//! Parts of a loop that moves frames: its pace of looks at other wake-ups, the time for which it
+//! spins, and the rounds after which it yields the processor.
 
 use super::mode::WaitMode;
 use std::time::{Duration, Instant};
 
-/// Most rounds before the worker asks the clock.
+/// Most rounds before the clock is read.
 const ROUNDS: u32 = 8;
 /// Packets to or from a port that count as one more round.
 const PACKETS: u32 = 4;
 
-/// The time of the next look, whatever frames flow. The clock is not asked each round: that costs
-/// as much as some frames, and a single packet waits for it, too.
+/// Time of the next look, whatever frames flow. The clock is not read in each round: that costs as
+/// much as some frames, and delays a single packet.
 #[derive(Debug)]
 pub struct Pace {
     every: Duration,
     look_at: Instant,
-    /// Time at which the clock was asked last.
+    /// Time at which the clock was last read.
     asked_at: Instant,
-    /// Rounds since then. Rounds that moved much count for several.
+    /// Rounds since then. A round that moved many packets counts more than once.
     rounds: u32,
-    /// Rounds after which the clock is asked again: more, for as long as rounds are short.
+    /// Rounds after which the clock is read again. The number grows while rounds are short.
     ask_after: u32,
 }
 
 impl Pace {
-    /// Looks every `every`, at once for the first time.
+    /// Makes a pace with a look in each period `every`. The first look is due at once.
     #[must_use]
     pub fn new(now: Instant, every: Duration) -> Self {
         Self { every, look_at: now, asked_at: now, rounds: 0, ask_after: 1 }
@@ -36,14 +36,14 @@ impl Pace {
         self.rounds = self.rounds.saturating_add(packets as u32 / PACKETS);
     }
 
-    /// Notes work that may have taken long: the clock is asked after this round.
+    /// Notes work that may have taken long. The clock is read after this round.
     #[inline]
     pub fn worked(&mut self) {
         self.rounds = self.rounds.max(ROUNDS);
     }
 
-    /// Takes in the time of a round. The clock is asked after it if that is at least the time
-    /// between two looks.
+    /// Takes in the time of a round. If it is at least the time between two looks, the clock is
+    /// read after the round.
     #[inline]
     pub fn took(&mut self, round: Duration) {
         if round >= self.every {
@@ -51,7 +51,7 @@ impl Pace {
         }
     }
 
-    /// Returns true if it is time to look, after another round.
+    /// Returns true if a look is due, after another round.
     #[inline]
     pub fn is_time(&mut self, clock: impl FnOnce() -> Instant) -> bool {
         self.rounds = self.rounds.saturating_add(1);
@@ -70,8 +70,8 @@ impl Pace {
     }
 }
 
-/// The time for which a queue has found nothing to do. The clock is asked only every eighth turn,
-/// so that a packet that comes meanwhile does not wait for that.
+/// Time for which a queue had nothing to do. The clock is read only in each eighth turn, so that it
+/// does not delay a packet.
 #[derive(Debug, Default)]
 pub struct Idle {
     since: Option<Instant>,
@@ -79,7 +79,7 @@ pub struct Idle {
 }
 
 impl Idle {
-    /// Returns true if the queue is to look again, after another turn that found nothing.
+    /// Returns true if the queue must look again, after another turn without work.
     pub fn spins(&mut self, budget: Duration, clock: impl FnOnce() -> Instant) -> bool {
         if budget.is_zero() {
             return false;
@@ -92,21 +92,21 @@ impl Idle {
         now.duration_since(*self.since.get_or_insert(now)) < budget
     }
 
-    /// Returns true if a thread that waits in this mode is to look again, after another turn that
-    /// found nothing.
+    /// Returns true if a thread that waits in this mode must look again, after another turn without
+    /// work.
     pub fn looks_again(&mut self, mode: WaitMode, clock: impl FnOnce() -> Instant) -> bool {
         mode.budget().is_none_or(|budget| self.spins(budget, clock))
     }
 }
 
-/// Number of rounds in a row that moved no frame. Some other thread may have to do what the thread
-/// looks for, and may wait for this processor. So some of these rounds give it away.
+/// Number of rounds in a row without a frame. The thread may wait for the work of another thread,
+/// which may wait for this processor. So some of these rounds yield the processor.
 #[derive(Debug, Default)]
 pub struct Still(u32);
 
 impl Still {
-    /// Returns true if the processor is to be given away, after another round: after every `rounds`
-    /// of them, a power of two.
+    /// Returns true if the thread must yield the processor, after another such round. It is true
+    /// once in `rounds` rounds, a power of two.
     #[inline]
     pub fn gives_way(&mut self, rounds: u32) -> bool {
         self.0 = self.0.wrapping_add(1);

@@ -9,38 +9,38 @@ use crate::state::shared::{Clock, OnPlug, OnWorker};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Settings of a backend. They stay as they are while it runs.
+/// Settings of a backend. They do not change while it runs.
 #[derive(Clone)]
 pub struct Settings {
-    /// Way in which workers wait.
+    /// The way in which workers wait.
     pub mode: WaitMode,
     /// Most queues that a vif may have, 1 to [`MAX_QUEUES`](crate::MAX_QUEUES).
     pub queues: u32,
     /// Patience with guests that post no pages.
     pub patience: Patience,
-    /// Limits on the ways in which buffers cross.
+    /// Limits of the buffer policies.
     pub policy: PolicyLimits,
-    /// True if TCP segments from guests are merged for receivers that accept large frames, and
-    /// large frames from ports are cut for guests that do not.
+    /// True if segments from guests are merged for receivers that accept large frames, and large
+    /// frames from ports are cut for guests that do not accept them.
     pub merge: bool,
-    /// Checksums of vifs that have no mark of their own.
+    /// Checksums of vifs without a mark of their own.
     pub checksums: Checksums,
-    /// True if hotplug scripts set interfaces up, as under a Xen toolstack.
+    /// True if hotplug scripts set up the interfaces, as under a Xen toolstack.
     pub hotplug: bool,
     /// Source of the time.
     pub clock: Clock,
-    /// Meter of a worker's processor time, by which its queues share the processor, or of its work.
+    /// Meter of a worker's processor time, or of its work. Queues of a worker share by this meter.
     pub meter: Meter,
     /// Function that each worker thread calls before it serves a queue. The function may give up
-    /// rights that no turn needs. An error ends the start.
+    /// rights that no turn needs. An error prevents the start.
     pub on_worker: OnWorker,
-    /// Function that is called for a vif's events, with hotplug scripts. It must not block.
+    /// Function that is called for a vif's events, if there are hotplug scripts. It must not block.
     pub on_plug: OnPlug,
 }
 
 impl Default for Settings {
-    /// One queue per vif, the waiting that fits this machine, the system's clocks, merging on, and
-    /// no hotplug scripts.
+    /// Returns settings for one queue per vif, with the way to wait that fits this machine, the
+    /// system's clocks, merging, and no hotplug scripts.
     fn default() -> Self {
         Self {
             mode: WaitMode::fitting(),

@@ -1,7 +1,7 @@
-//! The staged pages of a vif: which lists may be added, and which pages are unmapped when.
+//! The staged pages of a vif: lists that may be added, and pages that are unmapped.
 //!
 //! A list of the guest arrives as an owned copy of its entries. One message at a time changes a
-//! vif's lists, so a reference that is staged on one queue is known as a duplicate on another.
+//! vif's lists. So a reference that is staged on one queue is found as a duplicate on another.
 
 use super::lease::Lender;
 use crate::ids::QUEUE_PAGES;
@@ -19,10 +19,10 @@ use std::time::Duration;
 /// Most areas of one queue that are mapped alike, to be read or to be written.
 const AREAS_ALIKE: usize = QUEUE_AREAS / 2;
 
-/// Reason for which a list was not staged.
+/// Reason why a list was not staged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StagingError {
-    /// The list itself is wrong.
+    /// The list itself is invalid.
     #[error(transparent)]
     List(#[from] BadList),
     /// The reference is staged already.
@@ -48,7 +48,7 @@ pub enum StagingError {
     /// A page of the list cannot be mapped.
     #[error(transparent)]
     Map(#[from] Error),
-    /// The queue's worker is stuck in a turn.
+    /// The queue's worker does not end its turn.
     #[error("the queue did not end its turn")]
     InUse,
     /// The connection is over.
@@ -64,7 +64,7 @@ impl StagingError {
     }
 }
 
-/// The pages that are staged for one vif, as long as one connection lasts.
+/// The pages that are staged for one vif during one connection.
 pub struct Staged {
     mapper: Arc<dyn Mapper>,
     guest: DomId,
@@ -78,11 +78,11 @@ pub struct Staged {
 
 #[derive(Debug, Default)]
 struct Ledger {
-    /// Queue on which a reference is staged, and the run with which it was mapped.
+    /// Queue on which a reference is staged, and the run in which it was mapped.
     owner: HashMap<GrantRef, (u16, u32)>,
     runs: BTreeMap<u32, Run>,
     last_run: u32,
-    /// True once the connection is over: nothing is staged any more.
+    /// True once the connection is over. Then nothing is staged any more.
     closed: bool,
 }
 
@@ -98,7 +98,7 @@ struct Run {
 }
 
 impl Staged {
-    /// Returns the staged pages of a vif with `queues` queues, of which there are none yet.
+    /// Returns the staging state of a vif with `queues` queues. No page is staged yet.
     #[must_use]
     pub fn new(mapper: Arc<dyn Mapper>, guest: DomId, queues: u16, quota: Arc<Quota>) -> Arc<Self> {
         Self::with_lease(mapper, guest, queues, quota, PolicyLimits::default().lease)
