@@ -1,4 +1,4 @@
-//! Ethernet addresses, and frames that tell bridges the place of one.
+//! Ethernet addresses, and frames that announce them to bridges.
 
 use crate::testframe::EXPERIMENTAL;
 
@@ -8,11 +8,11 @@ mod presence;
 #[cfg(feature = "std")]
 pub(crate) use presence::{Presence, written};
 
-/// Length of the frame that tells an address, in bytes: the smallest that a wire carries.
+/// Length of the announcing frame in bytes: the shortest of a wire.
 const LEN: usize = 60;
 
-/// Reads an address: six pairs of hexadecimal digits with colons between them. Returns `None` if
-/// the text is no address.
+/// Reads an address: six pairs of hexadecimal digits with colons in between. Returns `None` if the
+/// text is no address.
 #[must_use]
 pub fn parse_address(text: &str) -> Option<[u8; 6]> {
     let mut address = [0; 6];
@@ -26,7 +26,7 @@ pub fn parse_address(text: &str) -> Option<[u8; 6]> {
     pairs.next().is_none().then_some(address)
 }
 
-/// Returns the frame that tells bridges the place of an address: a broadcast from it.
+/// Returns the frame that announces an address to bridges: a broadcast from it.
 #[must_use]
 pub fn presence_frame(address: [u8; 6]) -> [u8; LEN] {
     let mut frame = [0; LEN];

@@ -1,14 +1,14 @@
-//! Private memory that begins with a page.
+//! Private memory that begins at the start of a page.
 
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::{Deref, DerefMut};
 use grantway_netif::PAGE_BYTES;
 
-/// Private bytes that begin with a page, for frames on their way. An allocator puts a block of
-/// this length 16 bytes behind a page, where each frame of 64 bytes would lie in two cache lines,
-/// and what is copied to pages and from them would lie 16 bytes off. A grant copy takes one
-/// operation for each page that it touches, on either side.
+/// Private bytes that begin at the start of a page, for frames. An allocator would put a block of
+/// this length 16 bytes behind the start. Then each frame of 64 bytes would be in two cache lines,
+/// and bytes that are copied to or from pages would be 16 bytes off. A grant copy needs one
+/// operation for each page, on either side.
 #[derive(Debug)]
 pub struct PageAligned {
     bytes: Vec<u8>,

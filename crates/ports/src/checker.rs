@@ -1,4 +1,4 @@
-//! Numbered test frames that are known again, and the missing ones found.
+//! The check of numbered test frames, which finds lost and damaged ones.
 
 #[cfg(feature = "std")]
 mod port;
@@ -12,25 +12,26 @@ use alloc::vec::Vec;
 #[cfg(feature = "std")]
 pub use port::CheckPort;
 
-/// Number of sequences behind the newest that are remembered per flow.
+/// Number of sequences before the newest one that are remembered for each flow.
 pub(crate) const WINDOW: u64 = 1024;
 const WORDS: usize = (WINDOW / 64) as usize;
-/// Largest step ahead that is believed; a frame further ahead is corrupt.
+/// Largest step ahead that counts as possible. A frame further ahead is corrupt.
 const MAX_STEP: u64 = 1 << 32;
 /// Length to which a shorter frame may be padded on its way.
 const MIN_WIRE: usize = 60;
-/// Length of the first bytes by which a frame is known.
+/// Number of the first bytes that identify a frame.
 const HEAD: usize = 64;
 
 /// Settings of a checker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckerConfig {
-    /// Most flows that are followed, at most 65,536. A flow takes about 200 bytes as soon as it, or
-    /// a flow with a higher number, is seen.
+    /// Most flows that are followed, at most 65,536. A flow takes about 200 bytes of memory as soon
+    /// as it, or a flow with a higher number, is seen.
     pub flows: u32,
-    /// Interval of frames whose bytes behind the tag are compared: every n-th; 0 for none.
+    /// Interval at which bytes behind the tag are compared: in every n-th frame; 0 for none.
     pub payload_every: u32,
-    /// True if every flow is expected from sequence 0 on. False: from the first frame seen of it.
+    /// True if each flow is expected to begin with sequence 0. False if it begins with the first
+    /// frame seen.
     pub from_zero: bool,
 }
 
@@ -45,29 +46,30 @@ impl Default for CheckerConfig {
 pub enum Verdict {
     /// The frame is the next one of its flow.
     InOrder,
-    /// The frame is this number of sequences ahead of the next one. The frames before it count as
-    /// lost until they arrive.
+    /// The frame is this number of sequences ahead of the expected one. The frames in between count
+    /// as lost until they arrive.
     Ahead(u64),
-    /// The frame is late. It had counted as lost, and no longer does.
+    /// The frame is late. It was counted as lost, and this is corrected.
     Reordered,
     /// The frame was seen before.
     Duplicated,
-    /// The frame is more than 1,024 behind the newest of its flow, or before the first. It is late
-    /// or was seen before; the checker cannot tell which.
+    /// The frame is more than 1,024 behind the newest of its flow, or before its first. It is late
+    /// or repeated, and the checker cannot tell which.
     Stale,
-    /// The frame is a generator's, but damaged: wrong length, wrong payload, or an implausible
-    /// sequence or flow. It counts in no flow.
+    /// The frame comes from a generator, but is damaged: wrong length, wrong payload, or an
+    /// impossible sequence or flow. It is counted in no flow.
     Corrupt,
-    /// The frame is not a generator's, or is too short to carry a number.
+    /// The frame does not come from a generator, or is too short for a number.
     Foreign,
 }
 
 /// Counts of the frames of one flow, or of all flows.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct FlowReport {
-    /// Frames that arrived undamaged, late and repeated ones included.
+    /// Undamaged frames that arrived, late and repeated ones included.
     pub received: u64,
-    /// Frames that did not arrive, or that arrived too late to tell.
+    /// Frames that did not arrive, or arrived so late that they could not be told from repeated
+    /// ones.
     pub lost: u64,
     /// Frames that arrived again.
     pub duplicated: u64,
@@ -90,7 +92,7 @@ impl FlowReport {
     }
 }
 
-/// Counts what became of a generator's frames, in bounded memory.
+/// Check of a generator's frames, in bounded memory.
 #[derive(Debug)]
 pub struct Checker {
     config: CheckerConfig,
@@ -231,7 +233,7 @@ impl Checker {
         }
     }
 
-    /// Judges one frame.
+    /// Judges one frame, and counts it.
     #[inline]
     pub fn check(&mut self, frame: &[u8]) -> Verdict {
         self.check_head(frame, frame.len()).unwrap_or_else(|| self.check_any(frame))
@@ -253,9 +255,9 @@ impl Checker {
         Some(flow.note(sequence))
     }
 
-    /// Judges a frame of `len` bytes where it was received. `copy` copies the first bytes of the
-    /// frame into a buffer, as many as fit, and returns their number. It is called for 64 bytes,
-    /// and for the whole frame if those are not enough.
+    /// Judges a frame of `len` bytes in the place where it was received. `copy` copies the first
+    /// bytes of the frame into a buffer, as many as fit, and returns their number. It is called for
+    /// 64 bytes, and for the whole frame if 64 are not enough.
     #[inline]
     pub fn check_in_place(&mut self, len: usize, copy: impl Fn(&mut [u8]) -> usize) {
         let mut head = [0; HEAD];
@@ -307,8 +309,8 @@ impl Checker {
         verdict
     }
 
-    /// Says that the generator made `made` frames of `flow`, and that no more will come. The frames
-    /// after the last one seen are lost, too.
+    /// Notes that the generator made `made` frames of `flow` and will make no more. Frames behind
+    /// the last one seen are lost, too.
     pub fn finish(&mut self, flow: u16, made: u64) {
         if let Some(flow) = self.flow(flow) {
             flow.base.get_or_insert(0);
@@ -324,7 +326,7 @@ impl Checker {
         self.corrupt
     }
 
-    /// Returns the number of frames that were not the generator's.
+    /// Returns the number of frames that did not come from a generator.
     #[must_use]
     pub fn foreign(&self) -> u64 {
         self.foreign

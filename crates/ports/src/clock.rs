@@ -1,4 +1,4 @@
-//! Time, which comes in as an argument.
+//! Sources of time, which are passed as arguments.
 
 use std::{
     sync::Arc,
@@ -7,8 +7,9 @@ use std::{
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// A source of time. Captures use it as the time since 1970 UTC; others use only differences. If
-/// one process writes a time and another reads it, both have the same clock ([`monotonic`]).
+/// A source of time. For captures it is the time since 1970 UTC. For other uses only differences
+/// count. If one process writes a time and another reads it, both need the same clock
+/// ([`monotonic`]).
 pub type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
 
 /// Returns the wall clock: the time since 1970 UTC, 0 if the machine's clock is earlier.
@@ -20,14 +21,14 @@ pub fn wall() -> Clock {
     })
 }
 
-/// Returns a clock that never steps back: the time since the machine started, equal in all of its
+/// Returns a clock that never goes back: the time since the machine started, the same for all
 /// processes.
 #[must_use]
 pub fn monotonic() -> Clock {
     Arc::new(uptime)
 }
 
-/// Returns the time that [`monotonic`] tells.
+/// Returns the present time of [`monotonic`].
 #[must_use]
 pub fn uptime() -> Duration {
     let now = clock_gettime(ClockId::Monotonic);

@@ -10,7 +10,7 @@ use crate::port::{
     Readiness, SendError,
 };
 
-/// Most bytes that wait to go back; beyond them the port is busy.
+/// Most bytes that wait to go back. With more, the port is busy.
 const WAITING: usize = 1 << 20;
 
 /// A port that gives each frame back unchanged, in order, from bounded memory.
@@ -26,7 +26,7 @@ pub struct Echo {
 }
 
 impl Echo {
-    /// Returns a port that holds no frame.
+    /// Returns a port without frames.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

@@ -1,15 +1,15 @@
-//! Length and unfinished work of a frame in private memory, and reasons for which one is dropped.
+//! Length and unfinished work of a frame in private memory, and reasons why frames are dropped.
 
 use grantway_netif::Offload;
 use grantway_netif::headers::Why;
 
 /// Smallest buffer for a frame of any kind, in bytes.
 ///
-/// A GSO frame holds an IP packet of up to 65,535 bytes behind an Ethernet
-/// header and up to two VLAN tags, which is 65,557; the rest is slack.
+/// A GSO frame has an IP packet of up to 65,535 bytes, an Ethernet header, and up to two VLAN tags.
+/// These are 65,557 bytes. The rest is reserve.
 pub const RECV_BUFFER: usize = 65_536 + 128;
 
-/// Length of an Ethernet header without tags, in bytes; no port takes less.
+/// Length of an Ethernet header without tags, in bytes. No port accepts shorter frames.
 pub const ETHERNET_HEADER: usize = 14;
 
 /// Length and unfinished work of a frame in private memory.
@@ -21,7 +21,7 @@ pub struct FrameMeta {
     pub offload: Offload,
 }
 
-/// Most frames that cross at once.
+/// Most frames of a burst.
 pub const BURST: usize = 64;
 
 /// Place of a frame in the arena of a burst.
@@ -34,8 +34,8 @@ pub struct FramePlace {
 }
 
 impl FramePlace {
-    /// Returns the bytes of the frame. Returns none for a place beyond the arena; no port
-    /// takes an empty frame.
+    /// Returns the bytes of the frame, or no bytes if its place is beyond the arena. No port
+    /// accepts a frame without bytes.
     #[inline]
     #[must_use]
     pub fn bytes<'a>(&self, arena: &'a [u8]) -> &'a [u8] {
@@ -45,7 +45,7 @@ impl FramePlace {
 
 macro_rules! drop_reasons {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// Reason for which one frame was dropped; each reason is a counter.
+        /// Reason why a frame was dropped. Each reason has a counter.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum DropReason { $($(#[$doc])* $name,)* }
@@ -68,13 +68,13 @@ drop_reasons! {
     InterfaceDown = "interface-down",
     /// The interface was deleted.
     InterfaceGone = "interface-gone",
-    /// The frame is longer than the interface's MTU, and is not to be segmented.
+    /// The frame is longer than the interface's MTU, and must not be segmented.
     LongerThanMtu = "longer-than-mtu",
     /// The interface's queue is full.
     QueueFull = "queue-full",
     /// The frame is shorter than an Ethernet header.
     TooShort = "too-short",
-    /// The frame is longer than the port or the buffer can hold.
+    /// The frame is longer than the port or the buffer allows.
     TooLong = "too-long",
     /// The checksum is unfinished, and the frame is neither IPv4 nor IPv6.
     NotIp = "not-ip",
@@ -98,16 +98,16 @@ drop_reasons! {
     GsoWrongFamily = "gso-wrong-family",
     /// Segmentation is asked for with a segment size of 0.
     GsoZeroSize = "gso-zero-size",
-    /// Segmentation is asked for into more segments than are cut here.
+    /// Segmentation into more segments than allowed is asked for.
     GsoTooMany = "gso-too-many",
     /// Segmentation is asked for, and the checksum is not unfinished.
     GsoNotPartial = "gso-not-partial",
-    /// The received frame has a kind of segmentation that is not known here.
+    /// The received frame has an unknown kind of segmentation.
     GsoUnknown = "gso-unknown",
-    /// The received frame has segmentation that is switched off: it was queued before
-    /// `PortControl::set_offloads`.
+    /// The received frame has a kind of segmentation that is switched off: it was queued before the
+    /// call of `PortControl::set_offloads`.
     GsoNotWanted = "gso-not-wanted",
-    /// The kernel refused the frame, as malformed or for a reason not known here.
+    /// The kernel refused the frame as malformed, or for an unknown reason.
     Rejected = "rejected",
     /// The kernel had no memory for the frame.
     NoMemory = "no-memory",

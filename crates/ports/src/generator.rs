@@ -23,10 +23,10 @@ use crate::{
     timing,
 };
 
-/// A port that makes numbered frames. It counts the frames that are sent to it and forgets them.
+/// A port that makes numbered frames. Frames that are sent to it are counted and dropped.
 ///
-/// Each further queue makes frames of its own flows. A closed queue leaves its flows to the next
-/// one that is opened, which goes on with their numbers.
+/// Each further queue makes frames of its own flows. If a queue is closed, the next queue that is
+/// opened gets its flows, and continues their numbers.
 pub struct Generator {
     config: GeneratorConfig,
     frames: TestFrames,
@@ -110,14 +110,14 @@ impl Generator {
         self.frames.finished()
     }
 
-    /// Returns the offset in a frame of the 8 bytes, big-endian, that hold the sequence. Returns
-    /// `None` if frames are too short (below 30 bytes) to carry one.
+    /// Returns the offset of the sequence in a frame: 8 bytes, big-endian. Returns `None` if frames
+    /// have fewer than 30 bytes, which is too short for a sequence.
     #[must_use]
     pub fn sequence_at(&self) -> Option<usize> {
         self.frames.tagged.map(|at| at.offset() + SEQUENCE_IN_TAG)
     }
 
-    /// Takes the next frame's flow and sequence without writing a frame, for callers that patch a
+    /// Takes the next frame's flow and sequence without writing a frame, for callers that change a
     /// template of their own. Returns `None` at the end.
     #[inline]
     pub fn advance(&mut self) -> Option<Stamp> {
@@ -136,8 +136,8 @@ impl Generator {
         size
     }
 
-    /// Returns a frame of `flow` with sequence 0, to be patched later. Returns `None` if the flow
-    /// is not one of this queue.
+    /// Returns a frame of `flow` with sequence 0 as a template. Returns `None` if this queue does
+    /// not have the flow.
     #[must_use]
     pub fn template(&self, flow: u16) -> Option<Vec<u8>> {
         self.frames.template(flow)
@@ -150,8 +150,8 @@ impl Generator {
         stamp(frame, self.frames.tagged, sequence);
     }
 
-    /// Returns the frames that may be made now, at most `most` and a burst, as
-    /// [`TestFrames::run`] does. The caller tells the number of frames that it wrote to
+    /// Returns the frames that may be made now, at most `most` and at most a burst, as
+    /// [`TestFrames::run`] does. Afterwards the caller passes the number of frames that it wrote to
     /// [`Generator::made_in_place`].
     pub fn run(&mut self, most: usize) -> Run<'_> {
         let due = self.due_of(most);
@@ -295,7 +295,7 @@ impl Port for Generator {
         Ok(())
     }
 
-    /// Writes what differs: as much as a program writes whose packets lie ready in buffers.
+    /// Writes only the bytes that differ, as a program does whose packets lie ready in buffers.
     fn recv_own_burst(
         &mut self,
         arena: &mut [u8],

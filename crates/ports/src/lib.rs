@@ -1,28 +1,76 @@
-//! Ports: the ends that a backend, or a frontend command, bridges vifs to.
+//! Ports: the networks behind a backend's vifs, such as a TAP, a capture file or a traffic
+//! generator.
 //!
-//! Every port is a [`Port`]: it carries frames in private memory, with an
-//! [`Offload`](grantway_netif::Offload) beside each. [`Port::send_split`] takes frames with a
-//! private head whose rest lies in pages that their sender can still write. [`PortControl`] changes
-//! a port, and [`Probe`] reports on it. Nothing in here knows of rings or grants.
+//! # When to use it
+//!
+//! - To connect vifs to something other than a kernel's network, by a [`Port`] of your own.
+//! - To send and receive frames by a TAP or a packet socket, with unfinished checksums and large
+//!   frames.
+//! - To make numbered frames, and to find the lost ones ([`Generator`], [`CheckPort`]).
+//! - To read and write captures in bounded memory ([`pcap`]).
+//!
+//! # Example
+//!
+//! The port `echo` gives back the frames that it was sent.
+//!
+//! ```
+//! # #[cfg(feature = "std")] {
+//! use grantway_netif::Offload;
+//! use grantway_ports::{PortSpec, RECV_BUFFER};
+//!
+//! let spec: PortSpec = "echo".parse()?;
+//! let mut port = spec.open()?;
+//! port.send(&[0xff; 60], Offload::default())?;
+//! port.flush()?;
+//!
+//! let mut buf = vec![0; RECV_BUFFER];
+//! let frame = port.recv(&mut buf)?.expect("one frame");
+//! assert_eq!((frame.len, &buf[..60]), (60, &[0xff; 60][..]));
+//! assert_eq!(port.report().counters.sent, 1);
+//! # }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Ports
 //!
 //! | port | sends to | receives from |
 //! |---|---|---|
 //! | [`Tap`] | the host's network stack | the host's network stack |
-//! | [`VhostTap`] | the same, by a thread of the kernel | the same |
-//! | [`Packet`] | the wire behind an interface | that wire |
+//! | [`VhostTap`] | the host's network stack, by a thread of the kernel | the host's network stack |
+//! | [`Packet`] | the wire behind an interface | the wire behind an interface |
 //! | [`PcapPort`] | a capture file | a capture file |
 //! | [`Null`] | nowhere, counted | nothing |
-//! | [`Echo`] | itself | what it was sent |
+//! | [`Echo`] | itself | the frames that it was sent |
 //! | [`Generator`] | nowhere, counted | numbered test frames |
 //! | [`CheckPort`] | a [`Checker`] of numbered test frames | nothing |
 //! | [`Member`] | other vifs, through the backend's own bridge | other vifs, through that bridge |
 //!
-//! [`PortSpec`] is the name of a port on a command line. `unsafe` lives only in `tap/sys.rs`,
-//! `packet/sys.rs` and `vhost/sys.rs`, which have the system calls that no crate wraps, and the memory
-//! that a thread of the kernel uses, too.
+//! # Other types
 //!
-//! Without the feature `std` there is what needs no operating system: [`finish`], and the numbered
-//! frames of the generator and the checker ([`TestFrames`], [`Checker`]).
+//! | Type | Content |
+//! |---|---|
+//! | [`PortControl`], [`Probe`] | changes to a port, and reports on it |
+//! | [`PortSpec`] | the name of a port on a command line |
+//! | [`SplitFrame`], [`SplitRoom`] | frames whose rest is in pages that a peer can still write |
+//! | [`finish`] | checksums and segmentation in software |
+//! | [`quantity`] | numbers, rates and times as people write them |
+//! | [`TestFrames`], [`Checker`] | the frames of the generator, and their check |
+//!
+//! # Guarantees and limits
+//!
+//! - A port never waits. One thread uses it at a time.
+//! - A frame has an [`Offload`](grantway_netif::Offload) beside it: its unfinished checksum or
+//!   segmentation.
+//! - A frame that cannot be sent is dropped and counted by its reason ([`DropReason`]).
+//! - `unsafe` code is only in `tap/sys.rs`, `packet/sys.rs` and `vhost/sys.rs`. These have the
+//!   system calls that no other crate has, and memory that a thread of the kernel uses.
+//! - Without the feature `std`, the crate has only what needs no operating system: [`finish`],
+//!   [`quantity`], [`TestFrames`] and [`Checker`].
+//!
+//! # What it is not
+//!
+//! - It does not know rings or grants: `grantway-backend` does.
+//! - It is not a switch: `grantway-vector` has the nodes of the backend's bridge.
 
 #![cfg_attr(not(feature = "std"), no_std)]
 #![deny(unsafe_code)]

@@ -7,15 +7,15 @@ use crate::port::{
     Readiness, SendError,
 };
 
-/// A port that says that the vif is on the backend's own bridge. The bridge passes frames from
-/// guest to guest by itself, so this port has no frames to give, and accepts none.
+/// A port that marks its vif as a member of the backend's own bridge. The bridge passes frames from
+/// guest to guest by itself. So this port returns no frames, and accepts none.
 #[derive(Debug, Default)]
 pub struct Member {
     counters: Counters,
 }
 
 impl Member {
-    /// Returns such a port.
+    /// Returns the mark of a member.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

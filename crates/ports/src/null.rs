@@ -1,4 +1,4 @@
-//! The port that counts frames and forgets them.
+//! The port that counts frames and drops them.
 
 use grantway_netif::Offload;
 
@@ -8,7 +8,7 @@ use crate::port::{
 };
 use crate::split::SplitFrame;
 
-/// A port that accepts every frame, counts it and forgets it. It never has a frame to give.
+/// A port that accepts each frame, counts it and drops it. It never returns a frame.
 #[derive(Debug, Default)]
 pub struct Null {
     counters: Counters,
@@ -21,7 +21,7 @@ impl Null {
         Self::default()
     }
 
-    /// Counts a frame that somebody passes over where it lies.
+    /// Counts a frame that the caller skips in its place.
     #[inline]
     pub fn pass_over(&mut self, len: usize) {
         self.counters.count_sent(len);

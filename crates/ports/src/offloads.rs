@@ -1,9 +1,9 @@
-//! Kinds of unfinished frames that a port may give.
+//! Kinds of unfinished frames that a port may return.
 
 /// Unfinished frames that the reading side of a port accepts.
 ///
-/// The kernel finishes frames of a kind that is off. Segmentation needs the checksum:
-/// without `checksum`, all others count as off.
+/// The kernel finishes frames of a kind that is off. Segmentation needs the checksum: if `checksum`
+/// is off, all kinds count as off.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TapOffloads {
     /// Frames whose transport checksum is unfinished.
@@ -12,9 +12,9 @@ pub struct TapOffloads {
     pub tso4: bool,
     /// TCP over IPv6 frames larger than the MTU.
     pub tso6: bool,
-    /// Frames with several datagrams of one UDP flow, over either version of IP. They count as off
-    /// if the kernel does not have them (Linux older than 6.2). netif cannot carry them: the side
-    /// that reads them has to cut them.
+    /// Frames with several datagrams of one UDP flow, over IPv4 or IPv6. They count as off if the
+    /// kernel cannot make them (before Linux 6.2). netif cannot carry them, so their reader must
+    /// cut them.
     pub uso: bool,
 }
 

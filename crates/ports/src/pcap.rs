@@ -1,8 +1,9 @@
 //! Capture files, pcap and pcapng, in both directions.
 //!
-//! Reading is bounded: a record larger than [`MAX_RECORD`] is an error, and memory for it is never
-//! allocated. Frames are written byte for byte, but the work left to a network card is done first.
-//! So a capture holds the frames that a wire would carry, with finished checksums and without large
+//! Reading is bounded: a record larger than [`MAX_RECORD`] is an error, and no memory is allocated
+//! for it. Frames are written byte for byte, after work for a network card was done. So a capture
+//! has the frames of a wire, with finished checksums and without large frames. It can be played
+//! again.
 //! frames, and can be played again.
 
 mod blocks;
@@ -33,14 +34,14 @@ pub(crate) const ETHERNET: u16 = 1;
 /// The two formats of captures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CaptureFormat {
-    /// The old format: one link type per file. It is written with nanosecond times.
+    /// The old format, with one link type per file. It is written with times in nanoseconds.
     Pcap,
     /// The new format: blocks, interfaces, directions.
     PcapNg,
 }
 
 impl CaptureFormat {
-    /// Returns the format that a file's extension asks for.
+    /// Returns the format that belongs to a file's extension.
     #[must_use]
     pub fn from_extension(path: &std::path::Path) -> Option<CaptureFormat> {
         let extension = path.extension()?.to_str()?;
@@ -61,10 +62,9 @@ impl fmt::Display for CaptureFormat {
     }
 }
 
-/// Reason for which a capture file could not be read or written.
+/// Reason why a capture file could not be read or written.
 ///
-/// Offsets are in bytes from the start of the file, at the start of the record
-/// or block in question.
+/// Offsets are in bytes from the start of the file to the start of the record or block.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CaptureError {
@@ -78,13 +78,13 @@ pub enum CaptureError {
         /// The system's answer.
         source: io::Error,
     },
-    /// The output's extension names no format.
+    /// The extension of the output file is not that of a capture format.
     #[error("{}: the extension says no format; name the file .pcap or .pcapng", path.display())]
     Extension {
         /// The file.
         path: PathBuf,
     },
-    /// The file does not start as a capture does.
+    /// The file does not begin like a capture.
     #[error(
         "{}: starts with {found:02x?}, which is neither pcap nor pcapng; convert it with `editcap -F pcapng IN OUT`",
         path.display()
@@ -118,12 +118,12 @@ pub enum CaptureError {
         path: PathBuf,
         /// Offset of the record.
         offset: u64,
-        /// Bytes that the record says it has.
+        /// Length that the record claims, in bytes.
         expected: u64,
-        /// Bytes that there are.
+        /// Number of bytes in the file from there on.
         found: u64,
     },
-    /// A record is larger than anything real.
+    /// A record is too large to be real.
     #[error(
         "{}: offset {offset}: a record of {length} bytes, at most 1048576 are read; the file is damaged",
         path.display()
@@ -146,7 +146,7 @@ pub enum CaptureError {
         /// Defect that was found.
         what: &'static str,
     },
-    /// The format cannot hold a time.
+    /// A time does not fit the format.
     #[error("{}: the time {seconds} s since 1970 does not fit the format; write .pcapng", path.display())]
     Time {
         /// The file.

@@ -1,4 +1,4 @@
-//! The seam between a vif and the network behind it.
+//! The interface between a vif and the network behind it.
 
 mod error;
 mod report;
@@ -16,7 +16,7 @@ use grantway_netif::Offload;
 use std::any::Any;
 use std::os::fd::BorrowedFd;
 
-/// Numbers of frames of a burst that were sent, and that were not.
+/// Numbers of the frames of a burst, by outcome.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct SentBurst {
     /// Frames that the port took.
@@ -35,7 +35,7 @@ impl SentBurst {
     /// Counts the port's answer for `frames` frames of `bytes` bytes together.
     ///
     /// # Errors
-    /// [`SendError::Failed`]: the port is of no more use.
+    /// [`SendError::Failed`]: the port cannot be used any longer.
     #[inline]
     pub fn count(
         &mut self,
@@ -61,25 +61,26 @@ impl SentBurst {
 /// All but [`short`](PortCaps::short) stay as they are while the port is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PortCaps {
-    /// Most queues: handles that send and receive frames side by side, each driven by a
+    /// Most queues. Queues are handles that send and receive frames in parallel, each used by a
     /// thread of its own.
     pub max_queues: u32,
-    /// True if a large TCP frame costs the port less than its segments do. TCP segments
-    /// are merged for it, and it may give large frames to a receiver that has to cut them.
+    /// True if one large TCP frame costs the port less than its segments. Then TCP segments are
+    /// merged for the port, and it may give large frames to a receiver that must cut them.
     pub wants_merged: bool,
-    /// True if that holds for UDP, too: the port accepts several datagrams of one flow in a large
-    /// frame ([`GsoKind::Udp`](grantway_netif::GsoKind::Udp)). False if `wants_merged` is.
+    /// True if the same is true for UDP. Then the port accepts several datagrams of one flow in a
+    /// large frame ([`GsoKind::Udp`](grantway_netif::GsoKind::Udp)). It is false if `wants_merged`
+    /// is false.
     pub wants_merged_udp: bool,
-    /// True if each frame that [`Port::recv`] gives now fits a page and has no unfinished
+    /// True if each frame that [`Port::recv`] returns now fits a page, and has no unfinished
     /// checksum or segmentation.
     pub short: bool,
-    /// True if [`Port::send_split`] and [`Port::recv_split`] have the pages of a frame read and
-    /// written where they lie, without a copy of the port's own.
+    /// True if [`Port::send_split`] reads the pages of a frame in place, and [`Port::recv_split`]
+    /// writes them in place, without a copy by the port.
     pub in_place: bool,
     /// True if the port may be full ([`Port::is_full`]).
     pub fills: bool,
-    /// True if the vif belongs to the backend's own bridge. Its frames go from guest to
-    /// guest; nothing is sent to the port.
+    /// True if the vif belongs to the backend's own bridge. Its frames go from guest to guest, and
+    /// no frame is sent to the port.
     pub bridged: bool,
 }
 
@@ -98,19 +99,19 @@ impl Default for PortCaps {
     }
 }
 
-/// Event that says that [`Port::recv`] has a frame.
+/// Event that shows that [`Port::recv`] has a frame.
 #[derive(Debug, Clone, Copy)]
 pub enum Readiness<'a> {
-    /// There is a frame now, or there may be: poll the port.
+    /// There may be a frame now: poll the port.
     Now,
-    /// There is a frame while this descriptor is readable.
+    /// There is a frame if this descriptor is readable.
     Readable(BorrowedFd<'a>),
     /// There is no frame, and only a call of the port's owner can change that.
     Idle,
 }
 
 impl<'a> Readiness<'a> {
-    /// Returns true if the port is to be polled.
+    /// Returns true if the port must be polled.
     #[must_use]
     pub fn is_now(self) -> bool {
         matches!(self, Self::Now)
@@ -126,28 +127,29 @@ impl<'a> Readiness<'a> {
     }
 }
 
-/// Frames to the network behind a vif, and from it: the data path of a port.
+/// The data path of a port: frames to the network behind a vif, and frames from it.
 ///
-/// A port never blocks and is driven by one thread. [`SendError::Dropped`] costs one
-/// frame, which the port counts. [`PortError`] ends the port.
+/// A port never waits, and is used by one thread. [`SendError::Dropped`] loses one frame, which the
+/// port counts. [`PortError`] ends the port.
 ///
-/// [`PortControl`] changes a port, and [`Probe`] reports on it to operators. A port needs
-/// [`send`](Port::send), [`recv`](Port::recv), [`readiness`](Port::readiness), [`Probe`], and an
+/// [`PortControl`] changes a port, and [`Probe`] reports on it. A port needs [`send`](Port::send),
+/// [`recv`](Port::recv), [`readiness`](Port::readiness), [`Probe`], and an empty `impl
+/// PortControl`. All other methods have a default.
 /// empty `impl PortControl`; everything else has a default.
 pub trait Port: PortControl + Any + Send {
     /// Sends one frame, all of it or nothing.
     ///
     /// # Errors
-    /// - [`SendError::Busy`]: nothing was taken. Try again when the descriptor is writable,
-    ///   or after a pause.
+    /// - [`SendError::Busy`]: nothing was taken. Try again when the descriptor is writable, or
+    ///   after a pause.
     /// - [`SendError::Dropped`]: this port cannot send the frame, and counted it.
-    /// - [`SendError::Failed`]: the port is of no more use.
+    /// - [`SendError::Failed`]: the port cannot be used any longer.
     fn send(&mut self, frame: &[u8], offload: Offload) -> Result<(), SendError>;
 
     /// Sends the frames at these places of `arena`, in order, each as [`Port::send`] does.
     ///
     /// # Errors
-    /// The port is of no more use.
+    /// The port cannot be used any longer.
     fn send_burst(&mut self, arena: &[u8], frames: &[FramePlace]) -> Result<SentBurst, PortError> {
         let mut sent = SentBurst::default();
         for place in frames {
@@ -157,10 +159,10 @@ pub trait Port: PortControl + Any + Send {
         Ok(sent)
     }
 
-    /// Sends one frame whose rest lies in pages that its sender can still write. The port does not
-    /// read the rest after this function returns, even if it returns an error.
+    /// Sends one frame whose rest is in pages that its sender can still write. The port does not
+    /// read the rest after this function has returned, even if it returned an error.
     ///
-    /// The default sends a copy, for ports that look at payloads or keep them. The copy is made in
+    /// The default sends a copy, for ports that read payloads or keep them. The copy is made in
     /// `room`, which is at least as long as the frame.
     ///
     /// # Errors
@@ -174,9 +176,8 @@ pub trait Port: PortControl + Any + Send {
         send_gathered(self, frame, offload, room)
     }
 
-    /// Sends one large frame that was merged from as many segments as there are pieces. The pieces
-    /// follow each other in the frame, and the first holds all headers. A port that counts frames
-    /// counts the segments.
+    /// Sends one large frame that was merged from segments. `pieces` has a piece for each segment,
+    /// in order. The first one has all headers. A port that counts frames counts the segments.
     ///
     /// The default sends a copy. The copy is made in `room`, which is at least as long as the
     /// frame.
@@ -192,44 +193,44 @@ pub trait Port: PortControl + Any + Send {
         send_joined(self, pieces, offload, room)
     }
 
-    /// Ends a burst: a port that buffers writes its buffer out here. The default does nothing.
+    /// Ends a burst. A port that buffers frames writes its buffer here. The default does nothing.
     ///
     /// # Errors
-    /// The buffered frames could not be written; the port is of no more use.
+    /// The buffered frames could not be written. The port cannot be used any longer.
     fn flush(&mut self) -> Result<(), PortError> {
         Ok(())
     }
 
     /// Returns true if the port might refuse frames of a turn as [`SendError::Busy`]: 256 pages of
-    /// them, or the segments of these. A caller that can leave frames with their sender waits until
-    /// [`Port::descriptor`] is readable. It asks for [`Port::readiness`] first, and then once more
-    /// for this. The default is a port that takes frames as they come ([`PortCaps::fills`]).
+    /// frames, or their segments. A caller that can leave frames with their sender waits until
+    /// [`Port::descriptor`] is readable. It calls [`Port::readiness`] first, and then this function
+    /// again. By default a port takes frames as they come ([`PortCaps::fills`]).
     ///
     /// # Errors
-    /// The port is of no more use.
+    /// The port cannot be used any longer.
     fn is_full(&mut self) -> Result<bool, PortError> {
         Ok(false)
     }
 
-    /// Receives one frame into `buf`. Returns `Ok(None)` if there is none now.
+    /// Receives one frame into `buf`. Returns `Ok(None)` if there is no frame now.
     ///
-    /// `buf` holds [`RECV_BUFFER`] bytes. A frame that does not fit, or whose unfinished
-    /// work was not agreed by [`PortControl::set_offloads`], is dropped and counted, and
-    /// the next one is tried.
+    /// `buf` has [`RECV_BUFFER`] bytes. A frame that does not fit is dropped and counted, and the
+    /// next frame is tried. So is a frame whose unfinished work was not allowed by
+    /// [`PortControl::set_offloads`].
     ///
     /// # Errors
-    /// The port is of no more use.
+    /// The port cannot be used any longer.
     fn recv(&mut self, buf: &mut [u8]) -> Result<Option<FrameMeta>, PortError>;
 
-    /// Receives one frame, the first bytes to the start of `buf`, and those behind them into the
-    /// pages of `room`. Returns `Ok(None)` if there is none now.
+    /// Receives one frame: the first bytes to the start of `buf`, and the others into the pages of
+    /// `room`. Returns `Ok(None)` if there is no frame now.
     ///
-    /// A frame that is no longer than its head is private, and so is a frame that the port has to
-    /// look at: it lies in `buf` as a whole, and its rest may lie in the pages, too. A frame that
-    /// is dropped leaves nothing in the pages once the call returns. `buf` holds [`RECV_BUFFER`] bytes. A frame
-    /// that does not fit in the pages is dropped.
+    /// A frame that is no longer than its head is private. So is a frame that the port must read:
+    /// it is in `buf` as a whole, and its rest may be in the pages, too. A dropped frame leaves
+    /// nothing in the pages when the call returns. `buf` has [`RECV_BUFFER`] bytes. A frame that
+    /// does not fit in the pages is dropped.
     ///
-    /// The default receives into `buf`, for ports that make or look at all of a frame.
+    /// The default receives into `buf`, for ports that make or read whole frames.
     ///
     /// # Errors
     /// The errors of [`Port::recv`].
@@ -242,9 +243,9 @@ pub trait Port: PortControl + Any + Send {
         Ok(self.recv(buf)?.map(|meta| SplitMeta { meta, private: meta.len }))
     }
 
-    /// Receives frames into `arena` until there are none, `frames` is full, or the rest of
-    /// the arena could not hold any frame. Each frame begins at a multiple of 64 bytes;
-    /// its place is added to `frames`.
+    /// Receives frames into `arena`. Ends if there are no more frames, if `frames` is full, or if
+    /// the rest of the arena might be too short for a frame. Each frame begins at a multiple of 64
+    /// bytes. Its place is added to `frames`.
     ///
     /// # Errors
     /// The errors of [`Port::recv`]. Frames that were received before the error stay listed.
@@ -264,10 +265,10 @@ pub trait Port: PortControl + Any + Send {
         Ok(())
     }
 
-    /// Receives frames as [`Port::recv_burst`] does, into an arena in which the last ones of this
-    /// port may still lie. A port whose frames are much alike then writes only what differs. `kept`
-    /// is the number of frames that the port left there: 0 at first, and 0 after anybody else wrote
-    /// to the arena. The port changes it. The default receives anew.
+    /// Receives frames like [`Port::recv_burst`], into an arena that may still have the last frames
+    /// of this port. A port with similar frames then writes only the bytes that differ. `kept` is
+    /// the number of frames that the port left there: 0 at first, and 0 after another writer used
+    /// the arena. The port changes it. The default receives anew.
     ///
     /// # Errors
     /// The errors of [`Port::recv_burst`].
@@ -281,12 +282,12 @@ pub trait Port: PortControl + Any + Send {
         self.recv_burst(arena, frames)
     }
 
-    /// Returns the event that says that [`Port::recv`] has a frame. A caller that is about to wait
-    /// asks each time, after [`Port::recv`] had none: only then may the port ask for the event.
+    /// Returns the event that shows that [`Port::recv`] has a frame. A caller asks before each
+    /// wait, after [`Port::recv`] returned no frame: only then may the port ask for the event.
     fn readiness(&self) -> Readiness<'_>;
 
-    /// Returns the descriptor of [`Readiness::Readable`], also while frames wait in the port and
-    /// [`Port::readiness`] says so.
+    /// Returns the descriptor of [`Readiness::Readable`], even if [`Port::readiness`] now returns
+    /// [`Readiness::Now`].
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.readiness().descriptor()
     }
@@ -297,19 +298,19 @@ pub trait Port: PortControl + Any + Send {
     }
 }
 
-/// Changes to a port. Defaults do nothing: most ports have nothing to change.
+/// Changes to a port. The defaults do nothing, since most ports have nothing to change.
 pub trait PortControl: Probe {
-    /// Sets the unfinished frames that [`Port::recv`] may give from now on: those that the
+    /// Sets the unfinished frames that [`Port::recv`] may return from now on: those that the
     /// frontend at the other end accepts. The setting may change while the port is open.
     ///
     /// # Errors
-    /// The platform refused the change; the earlier setting still holds.
+    /// The platform refused the change. The previous setting stays in force.
     fn set_offloads(&mut self, offloads: TapOffloads) -> Result<(), PortError> {
         let _ = offloads;
         Ok(())
     }
 
-    /// Sets if frames can cross the vif now. An interface shows this as its carrier.
+    /// Sets whether frames can cross the vif now. An interface shows this as its carrier.
     ///
     /// # Errors
     /// The platform refused the change.
@@ -318,8 +319,8 @@ pub trait PortControl: Probe {
         Ok(())
     }
 
-    /// Removes what would outlive this process, such as a persistent interface: the vif is
-    /// gone for good.
+    /// Removes what would outlive this process, such as a persistent interface, because the vif was
+    /// removed.
     ///
     /// # Errors
     /// The platform refused.
@@ -333,8 +334,8 @@ pub trait PortControl: Probe {
         None
     }
 
-    /// Opens one more queue of the same port, up to [`PortCaps::max_queues`]. The port
-    /// chooses the queue of each flow that it gives.
+    /// Opens one more queue of the same port, up to [`PortCaps::max_queues`]. The port chooses the
+    /// queue of each flow that it receives.
     ///
     /// # Errors
     /// The platform refused, or the port has as many queues as it can have.

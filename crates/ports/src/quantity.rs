@@ -2,7 +2,7 @@
 //! and files.
 //!
 //! A number is decimal digits, at most one point, and `k` (or `K`), `M`, `G` or `T` for powers of
-//! 1000. A unit may follow. Without one, the number is in the unit of the option.
+//! 1000. A unit may follow. A number without a unit has the unit of its option.
 //!
 //! | Quantity | Units | Examples |
 //! |---|---|---|
@@ -12,8 +12,8 @@
 
 use core::time::Duration;
 
-/// Reads a whole number: `10`, `10k`, `1.5M`. Returns `None` if the text is no such number, has a
-/// part below one, or does not fit.
+/// Reads a whole number: `10`, `10k`, `1.5M`. Returns `None` if the text is not such a number, if
+/// its value has a fraction, or if it does not fit.
 ///
 /// ```
 /// use grantway_ports::quantity::number;
@@ -48,7 +48,7 @@ pub fn bits_per_second(text: &str) -> Option<u64> {
     }
 }
 
-/// Reads bytes per second: `1250000`, `1.25MB/s`, `10Mbit/s`, `10Mb/s`. A part of a byte is left out.
+/// Reads bytes per second: `1250000`, `1.25MB/s`, `10Mbit/s`, `10Mb/s`. Rounds down to whole bytes.
 #[must_use]
 pub fn bytes_per_second(text: &str) -> Option<u64> {
     match scaled(text, 1)? {
@@ -58,7 +58,7 @@ pub fn bytes_per_second(text: &str) -> Option<u64> {
     }
 }
 
-/// Unit of a time that names none.
+/// Unit of a time without a written unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeUnit {
     /// Milliseconds.

@@ -50,7 +50,7 @@ pub enum PortSpec {
         /// Name of the interface.
         name: String,
     },
-    /// `bridge`: the backend's own bridge, which all its guests are on.
+    /// `bridge`: the backend's own bridge.
     Bridge,
     /// `null`.
     Null,
@@ -60,10 +60,10 @@ pub enum PortSpec {
     Generator(GeneratorConfig),
     /// `check` or `check:from=MAC`.
     Check {
-        /// Address that the port tells bridges.
+        /// Address for which the port announces itself to bridges.
         from: Option<[u8; 6]>,
     },
-    /// `pcap:in=FILE,out=FILE`, at least one of the two. The name of a file cannot contain a comma.
+    /// `pcap:in=FILE,out=FILE`, with one of the two or both. A file name cannot contain a comma.
     Pcap {
         /// The capture to play.
         input: Option<PathBuf>,
@@ -76,7 +76,7 @@ pub enum PortSpec {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
-    /// There is no such kind of port.
+    /// The kind of port is unknown.
     #[error("port {found:?}: no such kind; expected one of {SYNTAX}")]
     Kind {
         /// Text before the colon.
@@ -90,7 +90,7 @@ pub enum SpecError {
         /// Text after the colon.
         found: String,
     },
-    /// A part is no `KEY=VALUE`.
+    /// A part is not of the form `KEY=VALUE`.
     #[error("port {kind:?}: {found:?}, expected KEY=VALUE with a KEY of {expected}")]
     Pair {
         /// The kind.
@@ -118,7 +118,7 @@ pub enum SpecError {
         /// The key.
         found: String,
     },
-    /// A value is no number, or is too large.
+    /// A value is not a number, or is too large.
     #[error(
         "port {kind:?}: {key}={found:?}, expected a whole number such as 64, 10k or 1M; a rate may end in pps"
     )]
@@ -130,7 +130,7 @@ pub enum SpecError {
         /// The value.
         found: String,
     },
-    /// A value is no address, or is not an address of the expected kind.
+    /// A value is not an address, or not an address of the expected kind.
     #[error("port {kind:?}: {key}={found:?}, expected {expected}, such as 00:16:3e:00:00:01")]
     Address {
         /// The kind.
@@ -152,7 +152,7 @@ pub enum SpecError {
         "port \"pcap\": no file; write pcap:in=FILE to play one, pcap:out=FILE to write one, or both"
     )]
     NoFile,
-    /// The extension of a file to be written names no format.
+    /// The extension of an output file is not that of a capture format.
     #[error("port \"pcap\": out={}: the extension says no format; name the file .pcap or .pcapng", .0.display())]
     Extension(PathBuf),
     /// A value of a generator is out of bounds.
@@ -164,8 +164,8 @@ pub enum SpecError {
 }
 
 impl PortSpec {
-    /// Opens the port. A TAP has its link up and no offloads yet. Captures use the wall clock,
-    /// generators and checkers the monotonic clock.
+    /// Opens the port. The link of a TAP is up, and no offloads are set. Captures use the wall
+    /// clock, generators and checkers the monotonic clock.
     ///
     /// # Errors
     /// The TAP or the file cannot be opened; each error names its remedy.
@@ -356,7 +356,7 @@ fn address(
     })
 }
 
-/// Reads an address that frames may come from: not a group's, and not zero.
+/// Reads an address that frames may come from: neither multicast nor zero.
 fn own_address(kind: &'static str, key: &str, value: &str) -> Result<[u8; 6], SpecError> {
     let expected = "one device's own address";
     let found = address(kind, key, value, expected)?;

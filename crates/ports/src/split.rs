@@ -1,14 +1,13 @@
-//! A frame that lies partly in pages that a peer can still write: on its way from that peer, or to
-//! it.
+//! A frame of which a part is in pages that a peer can still write.
 
 use crate::port::{FrameMeta, RECV_BUFFER};
 use arrayvec::ArrayVec;
 use grantway_ring::{PAGE_SIZE, VolatileSlice, VolatileSliceMut};
 
-/// A frame whose first bytes are private, and whose rest lies in its sender's mapped pages.
+/// A frame whose first bytes are private, and whose rest is in its sender's mapped pages.
 ///
 /// Only the private part may be judged. The rest may change at any time. So it is read at most
-/// once, all of it, and nothing is concluded from bytes that were there before.
+/// once, and no decision depends on bytes that were read there.
 #[derive(Debug, Clone, Copy)]
 pub struct SplitFrame<'a> {
     head: &'a [u8],
@@ -17,14 +16,14 @@ pub struct SplitFrame<'a> {
 }
 
 impl<'a> SplitFrame<'a> {
-    /// Returns a frame of these parts, one behind the other.
+    /// Returns a frame of these parts, in this order.
     #[must_use]
     pub fn new(head: &'a [u8], rest: &'a [VolatileSlice<'a>]) -> Self {
         let len = head.len() + rest.iter().map(VolatileSlice::len).sum::<usize>();
         Self { head, rest, len }
     }
 
-    /// Returns the bytes of the whole frame.
+    /// Returns the length of the whole frame in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
@@ -48,8 +47,8 @@ impl<'a> SplitFrame<'a> {
         self.rest
     }
 
-    /// Copies the whole frame to the start of `room`, reading each byte once. Returns `None` if
-    /// there is too little room.
+    /// Copies the whole frame to the start of `room`, and reads each byte once. Returns `None` if
+    /// `room` is too short.
     pub fn gather<'b>(&self, room: &'b mut [u8]) -> Option<&'b [u8]> {
         let whole = room.get_mut(..self.len)?;
         let (head, mut left) = whole.split_at_mut(self.head.len());
@@ -63,18 +62,18 @@ impl<'a> SplitFrame<'a> {
     }
 }
 
-/// Pages that a frame of any length takes.
+/// Number of pages that are enough for any frame.
 pub const FRAME_PAGES: usize = RECV_BUFFER.div_ceil(PAGE_SIZE);
 
-/// Room in pages of a peer for a frame whose first bytes are received into private memory.
+/// Room in pages of a peer, for a frame whose first bytes are received into private memory.
 ///
-/// Only the private bytes may be judged. What else is to be judged, or finished, is copied out of
-/// the pages again.
+/// Only the private bytes may be judged. Other bytes that must be judged or finished are copied out
+/// of the pages first.
 #[derive(Debug)]
 pub struct SplitRoom<'a> {
     head: usize,
     pages: ArrayVec<VolatileSliceMut<'a>, FRAME_PAGES>,
-    /// Bytes of head and pages.
+    /// Number of bytes of head and pages.
     len: usize,
 }
 
@@ -85,7 +84,7 @@ impl<'a> SplitRoom<'a> {
         Self { head, pages: ArrayVec::new(), len: head }
     }
 
-    /// Adds room behind the rest. Returns false if there are [`FRAME_PAGES`] pages already.
+    /// Adds a page behind the others. Returns false if there are [`FRAME_PAGES`] pages already.
     pub fn push(&mut self, page: VolatileSliceMut<'a>) -> bool {
         let len = page.len();
         let pushed = self.pages.try_push(page).is_ok();
@@ -99,7 +98,8 @@ impl<'a> SplitRoom<'a> {
         self.head
     }
 
-    /// Returns the bytes of head and pages. A frame that fills all of them may have been cut.
+    /// Returns the number of bytes of head and pages. A frame that fills all of them may have been
+    /// cut.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
@@ -117,8 +117,8 @@ impl<'a> SplitRoom<'a> {
         &self.pages
     }
 
-    /// Copies the rest of a frame out of the pages, to its place in `frame`, whose first bytes are
-    /// there already. Reads each byte once. Returns false if the pages have fewer bytes.
+    /// Copies the rest of a frame out of the pages to its place in `frame`, which has the first
+    /// bytes already. Reads each byte once. Returns false if the pages have fewer bytes.
     pub fn gather(&self, frame: &mut [u8]) -> bool {
         let mut left = frame.get_mut(self.head..).unwrap_or_default();
         for page in &self.pages {
@@ -131,7 +131,8 @@ impl<'a> SplitRoom<'a> {
         left.is_empty()
     }
 
-    /// Sets what a frame of `len` bytes wrote in the pages to zero: its receiver is not to have it.
+    /// Sets the bytes that a frame of `len` bytes wrote in the pages to zero, since its receiver
+    /// must not get it.
     pub fn wipe(&mut self, len: usize) {
         let mut left = len.saturating_sub(self.head);
         for page in &mut self.pages {
@@ -148,7 +149,7 @@ impl<'a> SplitRoom<'a> {
 pub struct SplitMeta {
     /// Length and unfinished work of the frame.
     pub meta: FrameMeta,
-    /// Bytes of the frame that are private: all of them, or as many as [`SplitRoom::head`] says.
+    /// Number of the frame's private bytes: all of them, or the number of [`SplitRoom::head`].
     pub private: usize,
 }
 

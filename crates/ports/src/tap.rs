@@ -52,8 +52,8 @@ pub struct TapConfig {
     pub name: Option<String>,
     /// Unfinished frames that the reading side accepts at first.
     pub offloads: TapOffloads,
-    /// `Some(true)` keeps the interface when this process ends, `Some(false)` lets it go then,
-    /// `None` changes nothing.
+    /// `Some(true)` keeps the interface when this process ends. `Some(false)` lets it end with this
+    /// process. `None` changes nothing.
     pub persist: Option<bool>,
     /// MTU in bytes, without the Ethernet header; `None` changes nothing.
     pub mtu: Option<u32>,
@@ -61,13 +61,13 @@ pub struct TapConfig {
     pub mac: Option<[u8; 6]>,
     /// True to set the link up.
     pub up: bool,
-    /// True to have several queues. An interface that exists keeps its kind, which
-    /// [`PortCaps::max_queues`] tells.
+    /// True for several queues. An existing interface keeps its kind, which
+    /// [`PortCaps::max_queues`] shows.
     pub multi_queue: bool,
 }
 
 impl TapConfig {
-    /// Returns settings that only name the interface.
+    /// Returns settings that have only the interface's name.
     #[must_use]
     pub fn named(name: &str) -> Self {
         TapConfig { name: Some(name.to_owned()), ..Self::default() }
@@ -82,7 +82,8 @@ pub struct Tap {
     control: OwnedFd,
     name: String,
     multi_queue: bool,
-    /// Proof that no other program has the TAP, shared by its queues; none with one queue.
+    /// Proof that no other program has the TAP, shared by its queues. It is `None` if there is one
+    /// queue.
     claim: Option<Arc<Claim>>,
     /// Bytes of the header in front of each frame, which is the same for all queues.
     header: usize,
@@ -100,7 +101,7 @@ impl Tap {
     /// Opens the interface, and creates it if it does not exist.
     ///
     /// # Errors
-    /// See [`TapError`]: each error says what to do about it.
+    /// [`TapError`], which names its remedy.
     pub fn open(config: &TapConfig) -> Result<Tap, TapError> {
         let wanted = match &config.name {
             Some(name) => check_name(name)?,
@@ -209,7 +210,7 @@ impl Tap {
         self.offloads
     }
 
-    /// Returns the current name of the interface; it may have been renamed.
+    /// Returns the current name of the interface, which may have changed.
     ///
     /// # Errors
     /// [`TapError::System`], also if the interface was deleted.
@@ -218,7 +219,7 @@ impl Tap {
         Ok(&self.name)
     }
 
-    /// Keeps the interface when this process ends, or lets it go then.
+    /// Sets whether the interface stays when this process ends.
     ///
     /// # Errors
     /// [`TapError::System`].
@@ -226,10 +227,10 @@ impl Tap {
         self.call("TUNSETPERSIST", |fd| sys::set_persist(fd, persist))
     }
 
-    /// Sets if the host sees a carrier, as if the cable was plugged in or pulled out.
+    /// Sets whether the host sees a carrier, as if a cable was plugged in or pulled out.
     ///
     /// # Errors
-    /// [`TapError::System`], also on Linux older than 5.0, which cannot do it.
+    /// [`TapError::System`], also before Linux 5.0, which cannot set it.
     pub fn set_carrier(&mut self, carrier: bool) -> Result<(), TapError> {
         self.call("TUNSETCARRIER", |fd| sys::set_carrier(fd, carrier))
     }

@@ -1,4 +1,4 @@
-//! The frames that [`Generator`](crate::Generator) makes and [`Checker`](crate::Checker) knows.
+//! The frames that [`Generator`](crate::Generator) makes and [`Checker`](crate::Checker) checks.
 //!
 //! A tag of 16 bytes names each frame: magic (4), length of the frame (2), flow (2), sequence
 //! within the flow (8), all big-endian. Its place depends on the length of the frame:
@@ -50,7 +50,7 @@ impl TaggedAt {
         }
     }
 
-    /// Returns the type in the Ethernet header of a frame whose tag is here.
+    /// Returns the type in the Ethernet header of a frame with the tag at this place.
     pub(crate) const fn ethertype(self) -> [u8; 2] {
         match self {
             TaggedAt::Udp => ethertype::IPV4.to_be_bytes(),
@@ -74,7 +74,7 @@ pub(crate) struct Tag {
     pub(crate) length: u16,
     pub(crate) flow: u16,
     pub(crate) sequence: u64,
-    /// True if a time stands behind the tag.
+    /// True if a time follows the tag.
     pub(crate) timed: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Times that frames were under way, by the time that some of them carry.
+//! Travel times of frames, for frames that carry the time of their departure.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 
 use crate::{clock::Clock, testframe::TIME_LEN};
 
-/// Longest time under way, in nanoseconds; a longer one counts as this.
+/// Longest travel time, in nanoseconds. A longer one counts as this one.
 const LONGEST: u64 = 60_000_000_000;
 const MASK: u64 = (1 << 48) - 1;
 
@@ -21,7 +21,7 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Times that frames were under way, kept to two digits: from the time in the frame to its arrival.
+/// Travel times of frames, to two digits: from the time in the frame to its arrival.
 pub(crate) struct Timing {
     clock: Clock,
     /// Histogram of the times. It is made when the first frame with a time arrives.
@@ -54,8 +54,7 @@ impl Timing {
         }
     }
 
-    /// Returns times under way in nanoseconds, ascending, each with the number of frames that took
-    /// it.
+    /// Returns travel times in nanoseconds, ascending, each with its number of frames.
     pub fn counts(&self) -> Vec<(u64, u64)> {
         let recorded = self.histogram.iter().flat_map(Histogram::iter_recorded);
         recorded.map(|v| (v.value_iterated_to(), v.count_at_value())).collect()

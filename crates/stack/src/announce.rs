@@ -1,5 +1,5 @@
-//! Frames that tell a network where a station is: hosts and switches may still have an earlier
-//! station of the same address in their tables.
+//! Frames that announce the place of a station. Tables of hosts and switches may still have an
+//! earlier station with the same address.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -17,8 +17,8 @@ const IPV6: usize = 40;
 const EVERYBODY: Ipv6Address = Ipv6Address::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const EVERYBODYS: EthernetAddress = EthernetAddress([0x33, 0x33, 0, 0, 0, 1]);
 
-/// Returns the frame that says that `station` has this address: an ARP announcement (RFC 5227), or
-/// an unsolicited neighbour advertisement (RFC 4861, 7.2.6).
+/// Returns the frame that announces the address of `station`: an ARP announcement (RFC 5227), or an
+/// unsolicited neighbour advertisement (RFC 4861, 7.2.6).
 pub(crate) fn announcement(station: EthernetAddress, address: IpAddress) -> Vec<u8> {
     match address {
         IpAddress::Ipv4(address) => arp(station, address),
@@ -61,7 +61,7 @@ fn advertisement(station: EthernetAddress, address: Ipv6Address) -> Vec<u8> {
     frame
 }
 
-/// Returns a frame with room for so many bytes behind its header.
+/// Returns a frame with room for `length` bytes behind its header.
 fn framed(
     src_addr: EthernetAddress,
     dst_addr: EthernetAddress,

@@ -1,9 +1,9 @@
 //! Contents of acknowledgements: data that came behind a hole, and data that came twice.
 //!
-//! smoltcp (0.14) names the range that has the last segment, and never what came twice. Without that the
-//! sender cannot know that it sent in vain (RFC 2883), and a range that was named in one acknowledgement
-//! only is lost with it (RFC 2018). So the ranges that smoltcp named before are named again, as far as
-//! there is room. All of them are smoltcp's own words: nothing is named that it has not kept.
+//! smoltcp (0.14) names the range with the last segment, and never data that came twice. But then
+//! the sender cannot know that it sent in vain (RFC 2883). And a range that only one
+//! acknowledgement named is lost with that acknowledgement (RFC 2018). So ranges that smoltcp named
+//! before are named again, if there is room. No range is named that smoltcp did not name.
 
 use crate::segment::before;
 use alloc::collections::VecDeque;
@@ -13,10 +13,10 @@ const RANGES: usize = smoltcp::config::ASSEMBLER_MAX_SEGMENT_COUNT;
 /// Most ranges of an acknowledgement: as many as the options of TCP have room for.
 pub(crate) const NAMED_MAX: usize = 4;
 
-/// The first number of a range, and the one behind its last.
+/// First number of a range, and the number behind its last one.
 pub(crate) type Range = (u32, u32);
 
-/// Ranges that an acknowledgement is to name, in this order.
+/// Ranges for an acknowledgement, in this order.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Named {
     ranges: [Range; NAMED_MAX],
@@ -41,19 +41,19 @@ impl FromIterator<Range> for Named {
     }
 }
 
-/// Data that came of a flow, as far as acknowledgements name it.
+/// Received data of a flow that acknowledgements may name.
 #[derive(Debug, Default)]
 pub(crate) struct Blocks {
-    /// Ranges behind a hole, without overlaps. The one that was named last is the first.
+    /// Ranges behind a hole, without overlaps. The range that was named last is the first one.
     ranges: VecDeque<Range>,
-    /// The number behind all that came before a hole.
+    /// Number behind all data in front of the first hole.
     next: u32,
-    /// The part of the last segment that came twice, until the segment is answered.
+    /// Part of the last segment that came twice, until the segment is answered.
     twice: Option<Range>,
 }
 
 impl Blocks {
-    /// Takes a segment that smoltcp is given, and either takes or only answers.
+    /// Notes a segment that goes to smoltcp. `taken` is false if smoltcp only answers it.
     pub fn came(&mut self, number: u32, payload: u32, taken: bool) {
         let range @ (left, right) = (number, number.wrapping_add(payload));
         let new = before(self.next, right);
@@ -69,13 +69,13 @@ impl Blocks {
         }
     }
 
-    /// Notes the number of an acknowledgement that is sent.
+    /// Notes the number of an acknowledgement.
     pub fn acknowledged(&mut self, number: u32) {
         self.next = number;
     }
 
-    /// Returns what an acknowledgement of this number is to name, of which smoltcp names `own`. It
-    /// `answers` the last segment, or is sent by itself.
+    /// Returns the ranges for an acknowledgement of this number. smoltcp names the range `own`.
+    /// `answers` is true if the acknowledgement answers the last segment.
     pub fn name(&mut self, acknowledged: u32, own: Option<Range>, answers: bool) -> Named {
         let twice = self.twice.take().filter(|_| answers);
         let apart =

@@ -1,44 +1,45 @@
-//! The clock of the other end of a flow, as its segments say it (RFC 7323).
+//! The clock of the other end of a flow, read from the timestamps of its segments (RFC 7323).
 //!
-//! A segment that a path kept for as long as 2^32 bytes take, 3.4 s at 10 Gbit/s, has numbers of the window
-//! again. Its time shows that it is old (PAWS). RFC 7323 refuses each segment whose time is before the last
-//! one that was noted. But one that is sent again may overtake many that were sent before it, and all of
-//! these would be refused. So the time that was noted [`OVERTAKEN`] ago is compared. A path of 100 Gbit/s
-//! carries less than 2^31 bytes in twice that time.
+//! A path may keep a segment for as long as 2^32 bytes take: 3.4 s at 10 Gbit/s. Then its sequence
+//! numbers are in the window again. Its timestamp shows that it is old (PAWS). RFC 7323 refuses
+//! each segment whose timestamp is before the last one that was noted. But a segment that is sent
+//! again may overtake many that were sent before it, and all of these would be refused. So the
+//! timestamp that was noted [`OVERTAKEN`] ago is compared. A path of 100 Gbit/s carries less than
+//! 2^31 bytes in twice that time.
 
 use crate::segment::before;
 use smoltcp::time::{Duration, Instant};
 
-/// Time by which segments may be overtaken.
+/// Time by which a segment may overtake others.
 const OVERTAKEN: Duration = Duration::from_millis(80);
-/// Time after which a clock says nothing if the other end was silent: one that counts milliseconds comes
-/// round to its other half in 24.8 days.
+/// Time of silence after which the clock of the other end means nothing. A clock in milliseconds
+/// reaches its other half after 24.8 days.
 const SILENT: Duration = Duration::from_secs(24 * 24 * 60 * 60);
 
-/// The other end's clock. Its own times have any unit.
+/// The other end's clock. Its times have any unit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
-    /// The time that segments of this end answer (TS.Recent), and when it was noted.
+    /// Timestamp that segments of this end answer (TS.Recent), and the time at which it was noted.
     recent: u32,
     at: Instant,
-    /// `recent` as it was at `since`, and as it was [`OVERTAKEN`] or longer before that.
+    /// `recent` as it was at `since`, and as it was at least [`OVERTAKEN`] before that.
     marked: u32,
     earlier: u32,
     since: Instant,
 }
 
 impl Clock {
-    /// Makes the clock of an end whose SYN said this time.
+    /// Makes the clock of an end whose SYN had this timestamp.
     pub fn new(time: u32, now: Instant) -> Self {
         Self { recent: time, at: now, marked: time, earlier: time, since: now }
     }
 
-    /// Returns the time that a segment answers.
+    /// Returns the timestamp that a segment of this end answers.
     pub fn answered(&self) -> u32 {
         self.recent
     }
 
-    /// Returns true if a segment that says this time was sent long before others that came.
+    /// Returns true if a segment with this timestamp was sent long before others that came.
     pub fn is_old(&self, time: u32, now: Instant) -> bool {
         let passed = |noted: Instant| now >= noted + OVERTAKEN;
         let than = match (passed(self.at), passed(self.since)) {
@@ -49,7 +50,8 @@ impl Clock {
         before(time, than) && !self.is_silent(now)
     }
 
-    /// Takes the time of a segment that is not old and has the first number that is not acknowledged.
+    /// Notes the timestamp of a segment that is not old and begins with the first unacknowledged
+    /// number.
     pub fn note(&mut self, time: u32, now: Instant) {
         if self.is_silent(now) {
             *self = Self::new(time, now);

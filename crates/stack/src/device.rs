@@ -20,15 +20,15 @@ use grantway_ports::{ETHERNET_HEADER, PageAligned, RECV_BUFFER};
 use smoltcp::phy::{self, Checksum, ChecksumCapabilities, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
 
-/// Longest frame that a vif takes, in bytes.
+/// Longest frame of a vif, in bytes.
 const LONGEST: usize = 65_535;
-/// Bytes of received frames that lie here at a time, without the room for the last frame.
+/// Bytes of received frames that are kept here at a time, without the room for the last frame.
 const FILL: usize = 256 * 1024;
 /// Offsets of fields in TCP's header.
 const NUMBER: usize = 4;
 const WINDOW: usize = 14;
 
-/// A frame that was received, and lies in the arena.
+/// A received frame, in the arena.
 #[derive(Debug, Clone, Copy)]
 struct Arrived {
     at: usize,
@@ -36,13 +36,13 @@ struct Arrived {
     offload: Offload,
 }
 
-/// smoltcp's device over a [`Link`]. Without a link nothing is sent, and nothing comes.
+/// smoltcp's device over a [`Link`]. Without a link, nothing is sent or received.
 ///
-/// A fault of the link ends it. [`Device::take_fault`] returns the fault, since smoltcp's calls
-/// have no room for it.
+/// A fault of the link ends the link. [`Device::take_fault`] returns the fault, since smoltcp's
+/// calls cannot return it.
 pub struct Device<L> {
     link: Option<L>,
-    /// The vif's MTU, in bytes of an IP packet.
+    /// The vif's MTU: the length of the longest IP packet, in bytes.
     mtu: usize,
     sizes: Sizes,
     outgoing: Outgoing,
@@ -50,17 +50,17 @@ pub struct Device<L> {
     room: PageAligned,
     arena: PageAligned,
     arrived: Vec<Arrived>,
-    /// The first of the frames that smoltcp has not seen.
+    /// Index of the first frame that smoltcp has not read.
     next: usize,
-    /// True if a burst may still be fetched in this turn.
+    /// True if one more burst may be fetched in this turn.
     may_fetch: bool,
-    /// True if smoltcp was given a frame in this turn, or a frame was dropped before it.
+    /// True if smoltcp got a frame in this turn, or a frame was dropped before it.
     took: bool,
     fault: Option<VifError>,
     stats: DeviceStats,
     recovery: Recovery,
     repeats: Repeats,
-    /// The states of flows, if they are wanted.
+    /// The states of flows, if the caller asked for them.
     log: Option<Box<FlowLog>>,
 }
 
@@ -87,13 +87,14 @@ impl<L: Link> Device<L> {
         }
     }
 
-    /// Keeps the state of each flow of TCP that begins from now on, or keeps none any more.
+    /// Starts or ends the log of TCP flows. A started log has the flows that begin from now on.
     pub fn log_flows(&mut self, wanted: bool) {
         self.log = wanted.then(Box::default);
     }
 
-    /// Gives `each` the state of each flow that had a segment since the last call. `queued` returns
-    /// the bytes that the flow's socket has to send or has under way.
+    /// Calls `each` with the state of each flow that had a segment since the last call. `queued`
+    /// returns the number of bytes that the flow's socket has to send or has sent without an
+    /// acknowledgement.
     pub fn flow_states(
         &mut self,
         queued: impl Fn(&FlowState) -> Option<usize>,
@@ -104,14 +105,14 @@ impl<L: Link> Device<L> {
         }
     }
 
-    /// Returns the length that IP packets may have, in bytes.
+    /// Returns the length of the longest IP packet, in bytes.
     #[must_use]
     pub fn mtu(&self) -> usize {
         self.mtu
     }
 
-    /// Sets the length that IP packets may have from now on, in bytes. An interface on the device
-    /// learns it when it is made.
+    /// Sets the length of the longest IP packet, in bytes. An interface reads it only when it is
+    /// made.
     pub fn set_mtu(&mut self, mtu: usize) {
         self.mtu = mtu;
     }
@@ -122,8 +123,8 @@ impl<L: Link> Device<L> {
         self.link = Some(link);
     }
 
-    /// Takes the link away and returns it. Frames that wait for it are lost, as on a wire that was
-    /// pulled out.
+    /// Takes the link away and returns it. Frames that wait for the link are lost, as with an
+    /// unplugged cable.
     pub fn disconnect(&mut self) -> Option<L> {
         self.outgoing.clear();
         self.arrived.clear();
@@ -139,30 +140,30 @@ impl<L: Link> Device<L> {
         self.link.as_ref()
     }
 
-    /// Returns the link, to be used.
+    /// Returns the link.
     pub fn link_mut(&mut self) -> Option<&mut L> {
         self.link.as_mut()
     }
 
-    /// Begins a turn, in which smoltcp is given the frames that lie here and one more burst.
+    /// Begins a turn, in which smoltcp gets the frames that are here and one more burst.
     pub fn begin(&mut self) {
         self.may_fetch = true;
         self.took = false;
     }
 
-    /// Returns true if frames were taken in this turn, even if none of them was of use. None is
-    /// taken while too many frames wait for room.
+    /// Returns true if frames were taken in this turn, even if none was useful. No frame is taken
+    /// while too many frames wait for room.
     #[must_use]
     pub fn has_taken(&self) -> bool {
         self.took
     }
 
-    /// Sends frames that waited, and shows the other end all frames that were sent. Returns true if
-    /// any frame that waited went.
+    /// Sends frames that waited, and publishes all frames that were sent. Returns true if a waiting
+    /// frame was sent.
     ///
     /// # Errors
     ///
-    /// The link cannot be used any more.
+    /// The link cannot be used any longer.
     pub fn flush(&mut self) -> Result<bool, VifError> {
         let Some(link) = &mut self.link else { return Ok(false) };
         let moved = self.outgoing.drain(link, &mut self.stats)?;
@@ -170,25 +171,25 @@ impl<L: Link> Device<L> {
         Ok(moved)
     }
 
-    /// Returns true if frames lie here that smoltcp has not seen.
+    /// Returns true if there are frames here that smoltcp has not read.
     #[must_use]
     pub fn has_frames(&self) -> bool {
         self.next < self.arrived.len()
     }
 
-    /// Returns true if frames wait for room. smoltcp may send nothing until they went.
+    /// Returns true if frames wait for room. smoltcp may send nothing before they are sent.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
         !self.outgoing.is_empty()
     }
 
-    /// Returns true if so many frames wait for room that none is received.
+    /// Returns true if so many frames wait for room that no frame is received.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.outgoing.is_full()
     }
 
-    /// Returns the fault of the link, once.
+    /// Returns the fault of the link. Each fault is returned once.
     pub fn take_fault(&mut self) -> Option<VifError> {
         self.fault.take()
     }
@@ -213,7 +214,7 @@ impl<L: Link> Device<L> {
         }
     }
 
-    /// Returns the next frame that smoltcp is to see, of the frames that lie here or come now.
+    /// Returns the next frame for smoltcp, of the frames that are here or come now.
     fn next_frame(&mut self, now: Instant) -> Option<Arrived> {
         loop {
             let Some(&frame) = self.arrived.get(self.next) else {
@@ -253,8 +254,8 @@ impl<L: Link> Device<L> {
         }
     }
 
-    /// Has the last acknowledgement of a flow repeated to smoltcp, if one is to send a segment again.
-    /// Returns true if there is one, and the repetition is prepared.
+    /// Repeats the last acknowledgement of a flow to smoltcp, if the flow must send a segment
+    /// again. Returns true if a repetition is ready.
     fn misses(&mut self, now: Instant) -> bool {
         if self.link.is_none() {
             return false;
@@ -268,14 +269,14 @@ impl<L: Link> Device<L> {
         self.repeats.next(&self.recovery)
     }
 
-    /// Returns the time at which a segment may have to be sent again, sooner than smoltcp would. It
-    /// is when the device is next asked for frames.
+    /// Returns the time at which a segment may have to be sent again, if that is before smoltcp's
+    /// timer. It is sent when the device is next asked for frames.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
         self.recovery.due()
     }
 
-    /// Copies a burst out of the other end's reach. Returns true if there was any frame.
+    /// Copies a burst out of the other end's reach. Returns true if there was a frame.
     fn fetch(&mut self) -> bool {
         self.arrived.clear();
         self.next = 0;
@@ -380,7 +381,7 @@ pub struct TxToken<'a, L> {
     stats: &'a mut DeviceStats,
     recovery: &'a mut Recovery,
     log: Option<&'a mut FlowLog>,
-    /// True if the frame answers the one that smoltcp was given last.
+    /// True if the frame answers the last frame that smoltcp got.
     answers: bool,
     now: Instant,
 }

@@ -1,4 +1,4 @@
-//! An address of IPv4, and its gateway, by DHCP.
+//! An IPv4 address and a gateway by DHCP.
 
 use core::mem;
 use grantway_netif::headers::{Family, Headers, Protocol};
@@ -7,28 +7,27 @@ use smoltcp::socket::dhcpv4::{Event, Socket};
 use smoltcp::time::{Duration, Instant};
 use smoltcp::wire::{IpAddress, IpCidr, Ipv4Address, Ipv4Cidr};
 
-/// Messages of DHCP that may be sent at once, and the time after which there may be one more.
+/// Most DHCP messages that may be sent at once, and the time after which one more is allowed.
 const MESSAGES: u32 = 8;
 const A_MESSAGE: Duration = Duration::from_secs(5);
 /// Ports of a client and of a server.
 const PORTS: [[u8; 2]; 2] = [68_u16.to_be_bytes(), 67_u16.to_be_bytes()];
 
-/// Pace of a client's messages.
+/// Limit on the rate of a client's messages.
 ///
-/// A server may give a lease of no time, ask for its renewal at once, or refuse each request.
-/// smoltcp's client (0.14) asks again at once then, as often as the server answers. Messages beyond
-/// the pace are not sent. The client takes them for lost, and waits for seconds before it repeats
-/// one.
+/// A server may give a lease of no time, ask for its renewal at once, or refuse each request. Then
+/// smoltcp's client (0.14) asks again as often as the server answers. Messages beyond the limit are
+/// not sent. The client takes them for lost, and waits for seconds before it repeats one.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
-    /// Messages that were sent of late. One is forgotten per [`A_MESSAGE`].
+    /// Recent messages. One is forgotten in each [`A_MESSAGE`].
     late: u32,
-    /// Time up to which they are forgotten, once there are any.
+    /// Time up to which messages were forgotten, once there was one.
     since: Option<Instant>,
 }
 
 impl Pace {
-    /// Returns true if a frame may be sent, which it is then.
+    /// Returns true if the frame may be sent, and counts it.
     pub fn allows(&mut self, frame: &[u8], found: &Headers, now: Instant) -> bool {
         let ports = found.family == Family::V4 && found.protocol == Protocol::Udp;
         let ports = frame.get(found.start..found.start + 4).filter(|_| ports);
@@ -47,27 +46,27 @@ impl Pace {
     }
 }
 
-/// A server's promise: an address, and the way to other networks.
+/// A lease from a server: an address, and the way to other networks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lease {
-    /// The address, with the number of bits of its network.
+    /// The address, with the length of its network's prefix in bits.
     pub address: Ipv4Cidr,
     /// The gateway, if the server named one.
     pub gateway: Option<Ipv4Address>,
 }
 
-/// A client of DHCP, which gives an interface an address and a default route.
+/// A DHCP client, which gives an interface an address and a default route.
 ///
-/// The socket asks, renews and rebinds by the times of the lease. An address whose lease has ended
-/// is taken away. Addresses and a gateway that the interface has by other ways stay, or come back
-/// when the lease has ended.
+/// The socket asks, renews and rebinds by the times of the lease. When a lease ends, its address is
+/// removed. Addresses and a gateway that the interface has from elsewhere stay, or come back when
+/// the lease ends.
 #[derive(Debug)]
 pub struct Dhcp {
     handle: SocketHandle,
     lease: Option<Lease>,
     /// True if the interface had the lease's address before.
     had: bool,
-    /// The address and the gateway that gave way to those of the lease.
+    /// The address and the gateway that the lease replaced.
     address: Option<IpCidr>,
     gateway: Option<Ipv4Address>,
 }
@@ -85,14 +84,15 @@ impl Dhcp {
         self.lease.as_ref()
     }
 
-    /// Asks for a lease as if there had never been one, since the station has another address of
-    /// Ethernet.
+    /// Asks for a lease as if there had never been one, because the station has a new Ethernet
+    /// address.
     pub fn reset(&mut self, sockets: &mut SocketSet<'static>) {
         sockets.get_mut::<Socket<'_>>(self.handle).reset();
     }
 
-    /// Gives the interface what a server promised, or takes away what has ended. To be called after
-    /// frames came, and after the sockets sent. Returns true if the lease is another one.
+    /// Gives the interface the address and the gateway of the lease, or removes those of an ended
+    /// lease. Call this after frames came, and after the sockets sent. Returns true if the lease
+    /// changed.
     pub fn poll(&mut self, interface: &mut Interface, sockets: &mut SocketSet<'static>) -> bool {
         let next = match sockets.get_mut::<Socket<'_>>(self.handle).poll() {
             None => return false,

@@ -1,4 +1,4 @@
-//! A bounded table of flows of TCP.
+//! A bounded table of TCP flows.
 
 use crate::segment::Ends;
 use alloc::collections::BTreeMap;
@@ -10,19 +10,19 @@ struct Entry<V> {
     ends: Ends,
     /// Time of the last segment.
     last: Instant,
-    /// True if both ends have ended the flow.
+    /// True if both ends closed the flow.
     over: bool,
     value: V,
 }
 
-/// Values of up to `MOST` flows. If one more begins, one that is over is forgotten, or if there is none the
-/// one that was quiet for longest. Segments of a flow come in bursts, so the last flow is found without a
-/// search.
+/// Values of up to `MOST` flows. If one more begins, a closed flow is forgotten, or else the flow
+/// that was quiet for longest. Segments of a flow come in bursts, so the last flow is found without
+/// a search.
 #[derive(Debug)]
 pub(crate) struct Flows<V, const MOST: usize> {
     places: BTreeMap<Ends, usize>,
     entries: Vec<Entry<V>>,
-    /// Place of the flow that was found last.
+    /// Place of the last flow that was found.
     recent: usize,
 }
 
@@ -33,7 +33,7 @@ impl<V, const MOST: usize> Default for Flows<V, MOST> {
 }
 
 impl<V, const MOST: usize> Flows<V, MOST> {
-    /// Begins a flow, in place of an earlier one between the same ends.
+    /// Begins a flow. It replaces an earlier one between the same ends.
     pub fn insert(&mut self, ends: Ends, value: V, now: Instant) {
         self.remove(&ends);
         if self.entries.len() >= MOST {
@@ -69,14 +69,14 @@ impl<V, const MOST: usize> Flows<V, MOST> {
         self.entries.get_mut(self.recent).map(|entry| &mut entry.value)
     }
 
-    /// Notes that a segment of the flow that was found last passed.
+    /// Notes that the last flow that was found had a segment.
     pub fn touch(&mut self, now: Instant) {
         if let Some(entry) = self.entries.get_mut(self.recent) {
             entry.last = now;
         }
     }
 
-    /// Notes that the flow that was found last is over.
+    /// Notes that the last flow that was found is closed.
     pub fn end(&mut self) {
         if let Some(entry) = self.entries.get_mut(self.recent) {
             entry.over = true;

@@ -6,11 +6,11 @@ use grantway_netif::headers::{self, Family, Headers, Protocol, Why};
 use grantway_netif::{Checksum, Offload};
 use grantway_ports::finish::finish_checksum;
 
-/// A frame that the stack is to have, with its headers if it is TCP or UDP.
+/// A frame for the stack, with its headers if it is TCP or UDP.
 pub(crate) struct Admitted(pub Option<Headers>);
 
-/// Returns none if the stack is not to have a frame, and counts the reason. Notes the segment size
-/// that a SYN says.
+/// Returns `None` if a frame is not for the stack, and counts the reason. Notes the segment size of
+/// a SYN.
 pub(crate) fn admit(
     frame: &mut [u8],
     offload: Offload,
@@ -36,7 +36,7 @@ pub(crate) fn admit(
     Some(Admitted(Some(found)))
 }
 
-/// Returns true if a checksum is right. Used if no one vouches for it.
+/// Returns true if a checksum is correct. Used for frames that the backend did not mark as checked.
 fn is_sound(frame: &mut [u8], found: &Headers) -> bool {
     let at = found.checksum_at();
     let Some(&[a, b]) = frame.get(at..at + 2) else { return false };

@@ -1,28 +1,94 @@
 //! TCP and UDP in user space over one vif: [smoltcp] on a queue of the frontend.
 //!
-//! [`Stack`] is the part that a guest without a kernel links. It runs the queue of a
-//! [`Vif`](grantway_frontend::Vif), and has the sockets. Nothing here blocks, starts a thread or
-//! reads a clock: the caller polls, arms, and waits on the descriptor.
+//! # When to use it
 //!
-//! [`Device`] is smoltcp's device over a [`Link`]. It does the work that a network card does for a
-//! kernel: by the backend if that offers it, and in software if not.
+//! - To give a unikernel TCP and UDP.
+//! - To give a program on Linux an address of its own on a vif, without the kernel's network stack.
 //!
-//! - Checksums of TCP and UDP are left out of frames that are sent (`csum_blank`). They are looked
-//!   at only in received frames that no one vouches for (`outgoing`, `incoming`).
-//! - TCP sends up to 64 KiB at once, and accepts such frames whole. The backend cuts them if a
-//!   receiver needs that (GSO, IPv4 and IPv6). smoltcp is told that the device cuts, and its
-//!   congestion control counts in segments. Each is as long as the other end accepts (`sizes`).
-//! - Losses are found by what acknowledgements say, where smoltcp would wait for its timer
+//! # Example
+//!
+//! A server that sends back the bytes that it receives. `unikernel/` has a whole guest.
+//!
+//! ```
+//! use grantway_frontend::VifError;
+//! use grantway_stack::smoltcp::iface::SocketHandle;
+//! use grantway_stack::smoltcp::socket::tcp;
+//! use grantway_stack::smoltcp::time::{Duration, Instant};
+//! use grantway_stack::smoltcp::wire::{IpAddress, IpCidr};
+//! use grantway_stack::{Stack, StackConfig, tcp_socket};
+//!
+//! /// Returns true if anything moved. Otherwise the caller arms, and waits.
+//! fn turn(stack: &mut Stack, server: SocketHandle, now: Instant) -> Result<bool, VifError> {
+//!     let came = stack.receive(now)?;
+//!     let socket = stack.sockets().get_mut::<tcp::Socket>(server);
+//!     let room = socket.send_capacity() - socket.send_queue();
+//!     let mut bytes = [0; 4096];
+//!     if let Ok(len) = socket.recv_slice(&mut bytes[..room.min(4096)]) {
+//!         let _ = socket.send_slice(&bytes[..len]);
+//!     }
+//!     Ok(stack.send(now)? | came)
+//! }
+//!
+//! let config = StackConfig {
+//!     addresses: vec![IpCidr::new(IpAddress::v4(192, 0, 2, 2), 24)],
+//!     gateways: vec![],
+//!     dhcp: false,
+//!     seed: 0x5eed, // a random number in a real program
+//! };
+//! let mut stack = Stack::new(&config, Instant::ZERO)?;
+//! let room = tcp::SocketBuffer::new(vec![0; 65_536]);
+//! let server = stack.sockets().add(tcp_socket(65_536, room, Duration::from_secs(60)));
+//! stack.sockets().get_mut::<tcp::Socket>(server).listen(7)?;
+//!
+//! // With a platform, Vif::open_with(platform, 0, wishes, stack) connects the stack. Without a vif,
+//! // nothing is sent or received.
+//! assert!(!turn(&mut stack, server, Instant::ZERO)?);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Types
+//!
+//! | Type | Content |
+//! |---|---|
+//! | [`Stack`], [`StackConfig`] | sockets, an interface, and the queue of a vif: the vif's [`Runner`](grantway_frontend::Runner) |
+//! | [`tcp_socket`] | a TCP socket whose window and timers fit a stack |
+//! | [`Device`] | smoltcp's device over a [`Link`], for an interface of your own |
+//! | [`Dhcp`], [`Lease`] | a DHCP client |
+//! | [`FlowLine`], [`FlowState`] | the log of TCP flows |
+//! | [`smoltcp`] | the version of smoltcp that this crate uses |
+//!
+//! # How it works
+//!
+//! [`Device`] does the work of a network card. The backend does the work if it offers that, and the
+//! device does it in software if not.
+//!
+//! - TCP and UDP frames are sent with blank checksums. The checksum of a received frame is checked
+//!   only if the backend did not mark the frame as checked (`outgoing`, `incoming`).
+//! - TCP sends frames of up to 64 KiB, and accepts such frames whole. The backend cuts them for
+//!   receivers that need it (GSO over IPv4 and IPv6). smoltcp's congestion control counts segments,
+//!   and each has the length that the other end accepts (`sizes`).
+//! - Losses are found by acknowledgements in cases in which smoltcp would wait for its timer
 //!   (`recovery`).
-//! - Segments say times (RFC 7323), and acknowledgements name what came behind holes and what came twice
-//!   (RFC 2018, RFC 2883). So the other end finds out that it sent again in vain (`options`, `blocks`).
-//! - A segment that was sent so long ago that its numbers have come round is known by its time, and only
-//!   acknowledged (`clock`).
+//! - Segments have timestamps (RFC 7323). Acknowledgements name data that came behind a gap, and
+//!   data that came twice (RFC 2018, RFC 2883). So the sender learns that it sent again in vain
+//!   (`options`, `blocks`).
+//! - A very late segment, whose sequence numbers are in use again, is recognized by its timestamp.
+//!   It is only acknowledged (`clock`).
 //!
-//! Frames are copied out of the backend's reach once, before anything reads them. Only those copies
-//! are changed and judged. smoltcp reads a header's fields several times, so a frame in a page that
-//! the backend can still write is never given to it. A frame that finds the ring full waits in order, and no other is made
-//! meanwhile: no frame is dropped for want of room.
+//! # Guarantees and limits
+//!
+//! - Each frame is copied out of the backend's reach once, before it is read. Only the copy is
+//!   judged. smoltcp reads fields of a header more than once, so it never gets a page that the
+//!   backend can write.
+//! - No frame is dropped because the ring is full. It waits, and no other frame is made meanwhile.
+//! - No call waits, starts a thread or reads a clock. The caller passes the time.
+//! - A stack uses one queue of its vif, and has up to eight addresses.
+//! - `no_std` with `alloc`. The feature `std` adds descriptors, and CUBIC as congestion control.
+//!
+//! # What it is not
+//!
+//! - It is not a sockets API for threads: the caller polls.
+//! - It is not a new TCP. smoltcp's sockets are the API, so a new version of smoltcp may break it.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -6,10 +6,10 @@ use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use smoltcp::wire::IpEndpoint;
 
-/// The state of a flow at a moment. It is displayed as a line of the log, without the line's end.
+/// State of a flow at one moment. Its `Display` is a line of the log, without the end of the line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowLine {
-    /// Time since 1970, by the clock of captures.
+    /// Time since 1970 (UTC), by the clock of captures.
     pub time: Duration,
     /// State of the flow.
     pub state: FlowState,
@@ -27,7 +27,7 @@ impl<T: fmt::Display> fmt::Display for Known<T> {
     }
 }
 
-/// Returns an end in the form of `std::net::SocketAddr`, in which IPv6 addresses are in brackets.
+/// Returns an end in the form of `std::net::SocketAddr`, with brackets around an IPv6 address.
 fn end(of: IpEndpoint) -> SocketAddr {
     SocketAddr::new(IpAddr::from(of.addr), of.port)
 }

@@ -1,40 +1,40 @@
-//! The link that frames cross by.
+//! The interface between the stack and a queue.
 
 use grantway_frontend::{BackendFeatures, Queue, Received, SendError, VifError};
 use grantway_netif::Offload;
 
-/// The link that frames cross by: a queue of a vif, or a test's own.
+/// A path for frames: a queue of a vif, or a cable of a test.
 pub trait Link {
     /// Returns the features that the other end offers.
     fn features(&self) -> BackendFeatures;
 
-    /// Takes a frame, which goes out with the next [`Link::flush`].
+    /// Queues a frame. It leaves with the next [`Link::flush`].
     ///
     /// # Errors
     ///
-    /// [`SendError`]. No frame was taken then.
+    /// [`SendError`]. Nothing was queued then.
     fn send(&mut self, frame: &[u8], offload: Offload) -> Result<(), SendError>;
 
-    /// Shows the other end the frames that were taken.
+    /// Publishes the queued frames to the other end.
     ///
     /// # Errors
     ///
-    /// The link cannot be used any more.
+    /// The link cannot be used any longer.
     fn flush(&mut self) -> Result<(), VifError>;
 
-    /// Takes room back that the other end is done with. Returns the number of buffers.
+    /// Takes back buffers that the other end no longer uses. Returns their number.
     ///
     /// # Errors
     ///
-    /// The link cannot be used any more.
+    /// The link cannot be used any longer.
     fn reap(&mut self) -> Result<usize, VifError>;
 
-    /// Copies a burst of frames to `arena`, and tells `took` the start of each. Returns the number
-    /// of frames, which is 0 if the arena has no room for a frame of 65,535 bytes.
+    /// Copies a burst of frames to `arena`, and calls `took` with the start of each. Returns the
+    /// number of frames: 0 if the arena has no room for a frame of 65,535 bytes.
     ///
     /// # Errors
     ///
-    /// The link cannot be used any more.
+    /// The link cannot be used any longer.
     fn recv_burst(
         &mut self,
         arena: &mut [u8],

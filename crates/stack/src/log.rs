@@ -1,7 +1,7 @@
-//! The state of each flow of TCP, for a log.
+//! The state of each TCP flow, for a log.
 //!
-//! smoltcp keeps its windows and timers to itself. What is here is derived from the segments that
-//! pass the device, both ways, and from a socket's queue.
+//! smoltcp does not show its windows and timers. The values here are derived from the segments that
+//! pass the device in both directions, and from the queue of the socket.
 
 use crate::flows::Flows;
 use crate::recovery::DUPLICATES;
@@ -13,13 +13,12 @@ use smoltcp::wire::IpEndpoint;
 /// Most flows whose state is kept. If one more begins, the flow that was quiet for longest is
 /// forgotten.
 const FLOWS: usize = 256;
-/// Connections that peers asked for, of which the shift of the window is kept until the answer.
+/// Most connections of peers whose window scale is kept until they are answered.
 const ASKED: usize = 64;
-/// Least time after which smoltcp sends a segment again for want of an answer.
+/// Shortest time after which smoltcp sends a segment again because no answer came.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// State of a flow, as the sender of this end has it. Bytes are of payload, and counts are from the
-/// flow's begin.
+/// State of a flow, as this end sends. Bytes are payload, and counts begin with the flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowState {
     /// Address and port of this end.
@@ -30,33 +29,33 @@ pub struct FlowState {
     pub sent: u64,
     /// Bytes that were acknowledged.
     pub acked: u64,
-    /// Bytes under way.
+    /// Bytes that were sent and are not acknowledged.
     pub in_flight: u32,
-    /// Bytes that the other end has room for, from the last one that it acknowledged.
+    /// Bytes that the other end has room for, counted from the last acknowledged byte.
     pub window: u32,
-    /// Bytes that the socket has and has not sent; none if no socket has the flow any more.
+    /// Bytes that the socket has not sent yet, or `None` if no socket has the flow.
     pub unsent: Option<usize>,
-    /// The congestion window: bytes under way when more was there to be sent, and the other end's
-    /// window had room. None if nothing was held back.
+    /// The congestion window: bytes in flight at a moment when more could be sent and the other
+    /// end's window had room. `None` if nothing was held back.
     pub congestion: Option<u32>,
     /// The last measured round trip.
     pub rtt: Option<Duration>,
-    /// Time after which the last segment was sent again for want of an answer.
+    /// Time after which the last segment was sent again because no answer came.
     pub rto: Option<Duration>,
-    /// Segments, as smoltcp makes them, that were sent again.
+    /// Segments that were sent again, as smoltcp makes segments.
     pub again: u64,
     /// Bytes that were sent again.
     pub again_bytes: u64,
-    /// Times that the first byte under way was sent again for want of an answer.
+    /// Times that the first unacknowledged byte was sent again because no answer came.
     pub timeouts: u64,
-    /// Times that it was sent again after acknowledgements that repeat an earlier one.
+    /// Times that the first unacknowledged byte was sent again after repeated acknowledgements.
     pub fast: u64,
     /// Acknowledgements that repeat an earlier one.
     pub duplicate_acks: u64,
 }
 
 impl FlowState {
-    /// Returns the state of a flow of which nothing is known but its ends.
+    /// Returns the state of a flow of which only the ends are known.
     #[must_use]
     pub fn new(local: IpEndpoint, remote: IpEndpoint) -> Self {
         Self {
@@ -83,22 +82,21 @@ impl FlowState {
 #[derive(Debug)]
 struct Flow {
     state: FlowState,
-    /// True if a segment passed since the state was last read.
+    /// True if there was a segment since the state was last read.
     moved: bool,
-    /// The first number that is not acknowledged.
+    /// First number that is not acknowledged.
     first: u32,
-    /// The number behind the last one that was sent.
+    /// Number behind the last one that was sent.
     next: u32,
-    /// Shift of the windows that the other end tells.
+    /// Window scale of the other end.
     shift: u8,
-    /// The number whose acknowledgement ends a round trip, and the time at which it was sent.
+    /// Number whose acknowledgement ends a round trip, and the time at which it was sent.
     trip: Option<(u32, Instant)>,
-    /// Time from which the answer to the first number is waited for.
+    /// Time since which the first number waits for an answer.
     waits: Instant,
     /// Acknowledgements in a row that repeat an earlier one.
     duplicates: u32,
-    /// True if the first number is to be sent again for want of an answer, sooner than smoltcp's
-    /// timer says.
+    /// True if the first number must be sent again because no answer came, before smoltcp's timer.
     wanting: bool,
 }
 
@@ -106,13 +104,13 @@ struct Flow {
 #[derive(Debug, Default)]
 pub(crate) struct FlowLog {
     flows: Flows<Flow, FLOWS>,
-    /// The last connections that peers asked for, the newest first: their ends, and the shift of the
-    /// peer's window.
+    /// The last connections of peers, the newest first: their ends, and the window scale of the
+    /// peer.
     asked: VecDeque<(Ends, u8)>,
 }
 
 impl FlowLog {
-    /// Takes a segment that smoltcp sends.
+    /// Notes a segment that smoltcp sends.
     pub fn sent(&mut self, segment: &Segment<'_>, now: Instant) {
         let (local, remote) = (segment.from, segment.to);
         if segment.header.syn() {
@@ -128,8 +126,8 @@ impl FlowLog {
         self.flows.touch(now);
     }
 
-    /// Takes a segment that smoltcp is given. Only if the segment is `taken` for one of a flow, by its
-    /// numbers, it changes the flow's state: a stranger can make others, and a path can delay them.
+    /// Notes a segment for smoltcp. It changes the state of its flow only if it is `taken`, which
+    /// its numbers decide: a stranger can make other segments, and a path can delay them.
     pub fn received(&mut self, segment: &Segment<'_>, taken: bool, now: Instant) {
         let ends = (segment.to, segment.from);
         if segment.header.syn() && !segment.header.ack() {
@@ -143,8 +141,8 @@ impl FlowLog {
         self.flows.touch(now);
     }
 
-    /// Notes that a segment of a flow is to be sent again since acknowledgements were repeated here:
-    /// for want of one, or for one that named the segment.
+    /// Notes that a segment of a flow must be sent again because acknowledgements were repeated to
+    /// smoltcp. `for_want` is true if none came, and false if one named the segment.
     pub fn repeated(&mut self, ends: &Ends, for_want: bool) {
         if let Some(flow) = self.flows.get_mut(ends) {
             flow.wanting = for_want;
@@ -170,9 +168,9 @@ impl FlowLog {
         self.flows.insert((local, remote), flow, now);
     }
 
-    /// Gives `each` the state of each flow that had a segment since the last call. `queued` returns
-    /// the bytes that the flow's socket has to send or has under way. `free` is true if the device
-    /// had room for more.
+    /// Calls `each` with the state of each flow that had a segment since the last call. `queued`
+    /// returns the bytes that the flow's socket has to send or has sent without an acknowledgement.
+    /// `free` is true if the device had room for more.
     pub fn states(
         &mut self,
         queued: impl Fn(&FlowState) -> Option<usize>,

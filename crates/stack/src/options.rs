@@ -1,8 +1,8 @@
-//! Options of segments: times, and what an acknowledgement names.
+//! Options of segments: timestamps, and ranges in acknowledgements.
 //!
-//! smoltcp (0.14) can say times itself. But its congestion window then counts in segments that are longer
-//! than those it sends, so that each window ends with a segment of a few bytes. So the device says them,
-//! and smoltcp is told that the other end accepts shorter segments.
+//! smoltcp (0.14) can send timestamps itself. But then its congestion window counts segments that
+//! are longer than those it sends, so that each window ends with a segment of a few bytes. So the
+//! device adds the timestamps, and smoltcp is told that the other end accepts shorter segments.
 
 use crate::blocks::{NAMED_MAX, Named, Range};
 use grantway_netif::headers::{Family, Headers};
@@ -14,38 +14,38 @@ const SELECTIVE_PERMITTED: u8 = 4;
 const SELECTIVE: u8 = 5;
 const TIMES: u8 = 8;
 
-/// Bytes of the option of times, with two that align it.
+/// Bytes of the timestamps option, with two bytes that align it.
 pub(crate) const TIMES_LEN: usize = 12;
-/// Bytes of the option that names ranges, with two that align it and no range.
+/// Bytes of the option for ranges without a range, with two bytes that align it.
 const SELECTIVE_LEN: usize = 4;
 /// Length of a TCP header without options.
 const HEADER: usize = 20;
 /// Most bytes of options.
 pub(crate) const OPTIONS_MAX: usize = 40;
 
-/// Times of a segment (RFC 7323): its own, and the one that it answers.
+/// Timestamps of a segment (RFC 7323): its own, and the one that it answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Times {
     pub own: u32,
     pub answered: u32,
 }
 
-/// Options of a segment beyond those that smoltcp gives it.
+/// Options of a segment beyond smoltcp's own.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Additions {
     pub times: Option<Times>,
-    /// Ranges, of an acknowledgement without payload.
+    /// Ranges, for an acknowledgement without payload.
     pub named: Option<Named>,
 }
 
 impl Additions {
-    /// Returns true if there is nothing to be said.
+    /// Returns true if there is no option to add.
     pub fn is_empty(&self) -> bool {
         self.times.is_none() && self.named.is_none()
     }
 }
 
-/// Returns the bytes of an option behind its kind and length.
+/// Returns the bytes of an option, without its kind and length.
 fn find(options: &[u8], kind: u8) -> Option<&[u8]> {
     let mut rest = options;
     loop {
@@ -68,7 +68,7 @@ fn number(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// Returns true if the options of a SYN say that its sender understands ranges.
+/// Returns true if the options of a SYN permit ranges in acknowledgements.
 pub(crate) fn permits_ranges(options: &[u8]) -> bool {
     find(options, SELECTIVE_PERMITTED).is_some()
 }
@@ -82,7 +82,7 @@ pub(crate) fn first_range(options: &[u8]) -> Option<Range> {
     Some((number(ranges, 0)?, number(ranges, 4)?))
 }
 
-/// Returns the times that a segment says.
+/// Returns the timestamps of a segment.
 pub(crate) fn times(options: &[u8]) -> Option<Times> {
     let times = match options {
         // Linux writes times that stand alone in this way.
@@ -92,8 +92,8 @@ pub(crate) fn times(options: &[u8]) -> Option<Times> {
     Some(Times { own: number(times, 0)?, answered: number(times, 4)? })
 }
 
-/// Has a frame of smoltcp's, which begins [`OPTIONS_MAX`] bytes behind the start of `room`, say more.
-/// `found` has its headers. Returns the place at which it begins then, and changes `found`.
+/// Adds options to a frame of smoltcp, which begins [`OPTIONS_MAX`] bytes behind the start of
+/// `room`. `found` has its headers, and is changed. Returns the new start of the frame.
 pub(crate) fn add(room: &mut [u8], found: &mut Headers, additions: &Additions) -> usize {
     let Additions { times, named } = additions;
     let fixed = OPTIONS_MAX + found.start + HEADER;

@@ -1,4 +1,4 @@
-//! Frames that smoltcp made, until the link has them.
+//! Frames that smoltcp made, on their way to the link.
 
 use crate::dhcp::Pace;
 use crate::link::Link;
@@ -14,7 +14,7 @@ use grantway_ports::ETHERNET_HEADER;
 use grantway_ports::finish::{SegmentChecksum, Segments, finish_checksum};
 use smoltcp::time::Instant;
 
-/// Frames that may wait for room. If there are more, nothing is received either.
+/// Most frames that wait for room. With more, no frame is received.
 const WAITING: usize = 256;
 
 /// A frame that found no room.
@@ -36,19 +36,19 @@ impl Outgoing {
         self.waiting.is_empty()
     }
 
-    /// Returns true if so many frames wait that none is to be received, since an answer would have
+    /// Returns true if so many frames wait that none may be received, since its answer would have
     /// to wait, too.
     pub fn is_full(&self) -> bool {
         self.waiting.len() >= WAITING
     }
 
-    /// Drops the frames that wait, since no link will take them.
+    /// Drops the waiting frames, since there is no link for them.
     pub fn clear(&mut self) {
         self.waiting.clear();
     }
 
-    /// Gives the link the frames that wait, as far as it has room. Returns true if any of them
-    /// went. A frame that the link refuses is dropped and counted, and does not stop the others.
+    /// Sends waiting frames by the link, as long as it has room. Returns true if one was sent. A
+    /// frame that the link refuses is dropped and counted, and does not stop the others.
     pub fn drain<L: Link>(
         &mut self,
         link: &mut L,
@@ -66,9 +66,9 @@ impl Outgoing {
         Ok(self.waiting.len() < before)
     }
 
-    /// Sends a frame of the stack, for a vif of this MTU. The frame may have to wait. Its headers were
-    /// found, and its checksum was begun, unless it is neither TCP nor UDP. `accepts` has the bytes that
-    /// the other end accepts in a segment, without options, if the frame has payload of TCP.
+    /// Sends a frame of the stack, for a vif of this MTU. The frame may have to wait. If the frame
+    /// is TCP or UDP, `found` has its headers, and its checksum was begun. If it has TCP payload,
+    /// `accepts` is the number of bytes that the other end accepts in a segment, without options.
     pub fn send<L: Link>(
         &mut self,
         frame: &mut [u8],
@@ -149,7 +149,7 @@ impl Outgoing {
         self.put(frame, offload, link, stats)
     }
 
-    /// Gives the link a frame, behind all frames that wait.
+    /// Sends a frame by the link, behind all frames that wait.
     fn put<L: Link>(
         &mut self,
         frame: &[u8],
@@ -173,7 +173,7 @@ impl Outgoing {
     }
 }
 
-/// Gives the link a frame. Tries a second time if room came back.
+/// Sends a frame by the link. Tries a second time if buffers came back.
 fn give<L: Link>(
     link: &mut L,
     frame: &[u8],
@@ -191,7 +191,7 @@ fn give<L: Link>(
     }
 }
 
-/// Leaves a checksum to the backend if it fills checksums in, or finishes it.
+/// Leaves a checksum blank if the backend fills in checksums, or finishes it.
 fn finish(frame: &mut [u8], found: &Headers, features: BackendFeatures) -> Checksum {
     if fills_in(found, features) {
         return Checksum::Partial;
@@ -203,7 +203,7 @@ fn finish(frame: &mut [u8], found: &Headers, features: BackendFeatures) -> Check
     }
 }
 
-/// Returns true if the backend fills blank checksums in.
+/// Returns true if the backend fills in blank checksums.
 fn fills_in(found: &Headers, features: BackendFeatures) -> bool {
     match found.family {
         Family::V4 => features.checksum_ipv4,

@@ -1,9 +1,9 @@
-//! Segments of TCP, read from frames.
+//! TCP segments, read from frames.
 
 use grantway_netif::headers::{Family, Headers, Protocol};
 use smoltcp::wire::{IpAddress, IpEndpoint, Ipv4Address, Ipv6Address, TcpOption, TcpPacket};
 
-/// Both ends of a flow, the own one first.
+/// Both ends of a flow: our own end first.
 pub(crate) type Ends = (IpEndpoint, IpEndpoint);
 
 /// A segment: its ends, its header and its length.
@@ -13,12 +13,13 @@ pub(crate) struct Segment<'a> {
     pub header: TcpPacket<&'a [u8]>,
     pub payload: u32,
     pub number: u32,
-    /// Numbers that the segment takes up.
+    /// Sequence numbers that the segment uses.
     pub takes: u32,
 }
 
 impl<'a> Segment<'a> {
-    /// Reads the segment of a frame whose headers were found. Returns none if it is not TCP.
+    /// Reads the segment of a frame whose headers were found. Returns `None` if the frame is not
+    /// TCP.
     pub fn read(frame: &'a [u8], found: &Headers) -> Option<Self> {
         if found.protocol != Protocol::Tcp {
             return None;
@@ -46,7 +47,7 @@ impl<'a> Segment<'a> {
         }
     }
 
-    /// Returns the window scale option, and 0 without one.
+    /// Returns the window scale option, or 0 without one.
     pub fn shift(&self) -> u8 {
         let mut options = self.header.options();
         while !options.is_empty() {
@@ -60,31 +61,33 @@ impl<'a> Segment<'a> {
     }
 }
 
-/// Ranges of numbers that came, as an acknowledgement names them (RFC 2018). Nothing is known of their
-/// order, and they are what the other end says.
+/// Ranges of received numbers in an acknowledgement (RFC 2018). They may have any order and any
+/// values.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Ranges([Option<(u32, u32)>; 3]);
 
 impl Ranges {
-    /// Returns true if they name data that came behind a lost segment.
+    /// Returns true if the ranges name data that came behind a lost segment.
     pub fn is_selective(&self) -> bool {
         self.0[0].is_some()
     }
 
-    /// Returns true if they name data that came twice, in an acknowledgement of this number (RFC 2883).
+    /// Returns true if the ranges name data that came twice, in an acknowledgement of this number
+    /// (RFC 2883).
     pub fn is_in_vain(&self, acknowledged: u32) -> bool {
         self.0[0].is_some_and(|(left, _)| before(left, acknowledged))
     }
 
-    /// Returns true if they name data behind a number, of what was sent up to the `next` one.
+    /// Returns true if the ranges name data behind `number` and before `next`, the first number
+    /// that was not sent.
     pub fn reach(&self, number: u32, next: u32) -> bool {
         let sent = next.wrapping_sub(number);
         let reaches = |&(_, right): &(u32, u32)| (1..=sent).contains(&right.wrapping_sub(number));
         self.0.iter().flatten().any(reaches)
     }
 
-    /// Returns the bytes between two numbers that came behind a lost segment. Bytes that are named twice
-    /// count once: the first range may lie in the second one (RFC 2883).
+    /// Returns the number of bytes between two numbers that came behind a lost segment. Bytes that
+    /// are named twice count once: the first range may be inside the second one (RFC 2883).
     pub fn selected(&self, first: u32, next: u32) -> u32 {
         let mut within = self.0.map(|range| {
             let (left, right) = range.unwrap_or((first, first));

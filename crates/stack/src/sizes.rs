@@ -1,14 +1,14 @@
-//! The segment size of each flow, and the way in which it is learnt.
+//! The segment size of each flow, which its SYN has.
 //!
-//! A SYN says how many bytes its sender accepts in a segment. That number is kept here, since
-//! smoltcp tells a device the size of a large frame's segments with IPv4 only (0.14).
+//! A SYN has the number of bytes that its sender accepts in a segment. That number is kept here:
+//! smoltcp (0.14) tells a device the size of a large frame's segments only with IPv4.
 
 use crate::options::{TIMES_LEN, times};
 use alloc::collections::BTreeMap;
 use grantway_netif::headers::{Family, Headers, Protocol, tcp_flags::SYN};
 use grantway_ports::ETHERNET_HEADER;
 
-/// Most flows whose size is kept. If one more comes, all are forgotten. Older flows then send the
+/// Most flows whose size is kept. If one more begins, all are forgotten. Older flows then send the
 /// shortest segments, which every host accepts.
 const FLOWS: usize = 4096;
 /// Most segments of this vif's size in a frame.
@@ -31,7 +31,7 @@ struct Flow {
     ports: [u8; 4],
 }
 
-/// The end of a frame that is the peer.
+/// Address of a frame that is the peer's.
 #[derive(Clone, Copy)]
 enum Peer {
     Source,
@@ -60,9 +60,9 @@ impl Flow {
 /// Options of a SYN of the other end of a flow.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Said {
-    /// The payload bytes that it accepts in a segment without options.
+    /// Payload bytes that the other end accepts in a segment without options.
     pub size: u16,
-    /// Its time, if it says times.
+    /// Timestamp of the other end, if it sends timestamps.
     pub time: Option<u32>,
 }
 
@@ -73,8 +73,9 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// Learns the size from a SYN that came in. `mtu` is the vif's, in bytes of an IP packet. If the SYN
-    /// says a time, all segments do, and smoltcp is to find the size that is left to it.
+    /// Learns the size from a received SYN. `mtu` is the length of the vif's longest IP packet, in
+    /// bytes. If the SYN has a timestamp, all segments will, and smoltcp must see the size that
+    /// remains.
     pub fn learn(&mut self, frame: &mut [u8], found: &Headers, mtu: usize) {
         if !is_syn(frame, found) {
             return;
@@ -102,7 +103,7 @@ impl Sizes {
         }
     }
 
-    /// Returns what the other end of the flow said that our frame belongs to.
+    /// Returns the options of the other end's SYN, for the flow of our frame.
     pub fn said(&self, frame: &[u8], found: &Headers) -> Said {
         let known = Flow::of(frame, found, Peer::Destination).and_then(|f| self.flows.get(&f));
         let shortest = match found.family {
@@ -113,15 +114,15 @@ impl Sizes {
     }
 }
 
-/// Returns the payload bytes of the segments of our frame: what the other end accepts and the vif takes,
-/// less the options of this frame.
+/// Returns the payload bytes of the segments of our frame: as many as the other end accepts and the
+/// vif carries, less the options of this frame.
 pub(crate) fn payload(accepted: u16, found: &Headers, mtu: usize) -> u16 {
     // At most 40, so it fits.
     let options = (found.header_end - found.start).saturating_sub(20) as u16;
     accepted.min(longest(found.family, mtu)).saturating_sub(options).max(1)
 }
 
-/// Makes a SYN of ours say the size that the vif accepts, in place of smoltcp's.
+/// Writes the size that the vif accepts into a SYN of ours, in place of smoltcp's.
 pub(crate) fn tell(frame: &mut [u8], found: &Headers, mtu: usize) {
     if is_syn(frame, found)
         && let Some(option) = size_option(frame, found)
@@ -139,8 +140,8 @@ fn longest(family: Family, mtu: usize) -> u16 {
     mtu.saturating_sub(headers).clamp(1, usize::from(u16::MAX)) as u16
 }
 
-/// Returns the length, without options, of the longest frame whose payload is whole segments, for a vif of
-/// this MTU. Each segment says its time, as all do if both ends can.
+/// Returns the length, without options, of the longest frame whose payload is whole segments, for a
+/// vif of this MTU. Room is left for the timestamp of each segment.
 pub(crate) fn whole_frame(family: Family, mtu: usize) -> usize {
     let room = longest(family, FRAME - ETHERNET_HEADER);
     let size = usize::from(longest(family, mtu).min(room)).saturating_sub(TIMES_LEN).max(1);

@@ -16,54 +16,54 @@ use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr};
 
 /// Most frames of each socket that a turn sends.
 const FRAMES_A_SOCKET: usize = 64;
-/// Frames of each socket after which the backend is shown them.
+/// Frames of each socket after which the queued frames are published to the backend.
 const FRAMES_A_FLUSH: usize = 4;
 
-/// Time after which a socket that waits for an answer is looked at. smoltcp sends again after a
-/// second at the earliest.
+/// Time after which a socket that waits for an answer is served. smoltcp sends again after a second
+/// at the earliest.
 const WAITING: Duration = Duration::from_millis(50);
-/// Time after which a socket that waits for nothing is looked at, to keep its connection or to give
-/// it up.
+/// Time after which a socket that waits for nothing is served, to keep its connection or to give it
+/// up.
 const RESTING: Duration = Duration::from_millis(250);
-/// Least time after which a segment that may be lost is looked at.
+/// Shortest time after which a segment that may be lost is looked at.
 const JUDGING: Duration = Duration::from_millis(1);
 
-/// Time after which a client of DHCP is looked at. It asks again after seconds.
+/// Time after which a DHCP client is served. It asks again after seconds.
 const LEASING: Duration = Duration::from_secs(1);
 
-/// Most addresses of a stack; smoltcp's own limit here.
+/// Most addresses of a stack, which is smoltcp's limit here.
 const ADDRESSES: usize = smoltcp::config::IFACE_MAX_ADDR_COUNT;
 
-/// Multiplier of Knuth's MMIX, by which one seed follows another.
+/// Multiplier of Knuth's MMIX, by which each seed follows from the one before.
 const SEED_STEP: u64 = 6_364_136_223_846_793_005;
 
-/// An address, and the number of its bits that its network has.
+/// An address, with the length of its network's prefix in bits.
 pub type Address = IpCidr;
 
 /// Configuration of a stack.
 #[derive(Debug, Clone)]
 pub struct StackConfig {
-    /// Its addresses: up to eight, of either kind.
+    /// Addresses of the stack, up to eight, IPv4 or IPv6.
     pub addresses: Vec<Address>,
-    /// Gateways of packets to other networks: one of either kind.
+    /// Gateways to other networks: at most one for IPv4, and one for IPv6.
     pub gateways: Vec<IpAddress>,
-    /// True if the stack is to take a further address of IPv4, and its gateway, by DHCP.
+    /// True to get a further IPv4 address, and its gateway, by DHCP.
     pub dhcp: bool,
-    /// Start of sequence numbers and the like, which must be hard to guess.
+    /// Start of the stack's random numbers, such as sequence numbers. It must be hard to guess.
     pub seed: u64,
 }
 
-/// Error of a configuration that no stack can have.
+/// Reason why a configuration is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// An address or a gateway is a group's, all stations', or none.
+    /// An address or a gateway is not the address of one station.
     #[error("address {0}: expected the address of one station")]
     NotUnicast(IpAddress),
     /// There are more addresses than an interface has room for.
     #[error("{0} addresses: expected at most {ADDRESSES}")]
     Addresses(usize),
-    /// There are two gateways of one family.
+    /// Two gateways have the same IP version.
     #[error("gateway {0}: expected one of its family")]
     Gateways(IpAddress),
 }
@@ -89,9 +89,9 @@ impl StackConfig {
 
 /// TCP and UDP over one queue of a vif. The stack is the vif's [`Runner`].
 ///
-/// A caller receives, reads and writes its sockets, and sends, until nothing moves. Then it arms,
-/// and sleeps on the queue's descriptor for as long as [`Stack::poll_delay`] says. In that order it
-/// sleeps over no frame that comes meanwhile.
+/// A caller calls [`Stack::receive`], reads and writes its sockets, and calls [`Stack::send`],
+/// until nothing moves. Then it calls [`Stack::arm`], and waits for the queue's descriptor, at most
+/// for [`Stack::poll_delay`]. In that order it misses no frame.
 pub struct Stack {
     device: Device<Queue>,
     interface: Interface,
@@ -106,23 +106,23 @@ pub struct Stack {
     turned: Instant,
 }
 
-/// Makes a socket of TCP that fits a [`Stack`]. `window` is the number of bytes that the other end
-/// may send before they are read, and `send` has room for bytes to be sent. `patience` is the time
-/// that the other end may be silent before it is given up. It is asked for a word four times
-/// meanwhile, which also finds an open window that it did not tell of.
+/// Makes a TCP socket that fits a [`Stack`]. `window` is the number of bytes that the other end may
+/// send before they are read. `send` has room for bytes to be sent. `patience` is the time of
+/// silence after which the other end is given up. Meanwhile it is asked for an answer four times.
+/// This also finds a window that was opened without a notice.
 ///
-/// The window is rounded down to a number that TCP can say. smoltcp scales the window of a SYN,
-/// which is not scaled on the wire (0.14, `process`). It would take a burst that is longer than
-/// the buffer, and panic.
+/// The window is rounded down to a number that a TCP header can express. smoltcp (0.14, `process`)
+/// also scales the window of a SYN, which is not scaled on the wire. Otherwise it would take a
+/// burst that is longer than the buffer, and panic.
 ///
-/// smoltcp waits for more to send (Nagle's algorithm), and for more to acknowledge. Neither wait is
-/// of use. [`Stack::send`] sends what a turn wrote, and acknowledges what it read. So it turns the
-/// delay of acknowledgements off for all sockets.
+/// smoltcp waits for more data before it sends (Nagle's algorithm), and before it acknowledges.
+/// Both waits are useless here, since [`Stack::send`] sends what a turn wrote, and acknowledges
+/// what it read. So [`Stack::send`] turns the delay of acknowledgements off for all sockets.
 ///
-/// The socket has the congestion control that smoltcp prefers: CUBIC, or Reno without `std`.
-/// [`tcp::Socket::set_congestion_control`] changes it. Its window begins with two segments and grows
-/// by one segment per acknowledgement, even if one acknowledges 64 KiB. So a connection begins
-/// slowly if round trips are long and its peer acknowledges large frames.
+/// The socket has smoltcp's preferred congestion control: CUBIC, or Reno without `std`.
+/// [`tcp::Socket::set_congestion_control`] changes it. Its window begins with two segments and
+/// grows by one segment per acknowledgement, even if one acknowledges 64 KiB. So a connection
+/// begins slowly if round trips are long and its peer acknowledges large frames.
 #[must_use]
 pub fn tcp_socket(
     window: usize,
@@ -138,8 +138,8 @@ pub fn tcp_socket(
     socket
 }
 
-/// Returns the longest window up to `bytes` of which the field of a header, shifted, is no
-/// more than the window itself.
+/// Returns the longest window up to `bytes` whose field in a header, scaled, does not exceed the
+/// window.
 fn told_window(bytes: usize) -> usize {
     let field = usize::from(u16::MAX);
     match bytes / field {
@@ -161,8 +161,8 @@ fn interface(
 }
 
 impl Stack {
-    /// Makes a stack without a queue, for a vif with an MTU of 1500 bytes and no address. A vif
-    /// tells both once it is opened, for [`Stack::set_station`].
+    /// Makes a stack without a queue, with an MTU of 1500 bytes and without an Ethernet address.
+    /// After the vif is opened, pass its MTU and its address to [`Stack::set_station`].
     ///
     /// # Errors
     ///
@@ -192,8 +192,8 @@ impl Stack {
         Ok(Self { device, interface, sockets, dhcp, spare, seed, made, turned })
     }
 
-    /// Sets the vif's Ethernet address, and its MTU in bytes of an IP packet. Returns false, and
-    /// changes nothing, if the address is a group's.
+    /// Sets the vif's Ethernet address, and its MTU: the length of the longest IP packet, in bytes.
+    /// Returns false, and changes nothing, if the address is a multicast address.
     pub fn set_station(&mut self, mac: [u8; 6], mtu: usize) -> bool {
         let address = EthernetAddress(mac);
         if !address.is_unicast() {
@@ -231,15 +231,15 @@ impl Stack {
         (&mut self.sockets, self.interface.context())
     }
 
-    /// Returns the lease of an address by DHCP, if there is one.
+    /// Returns the DHCP lease, if there is one.
     #[must_use]
     pub fn lease(&self) -> Option<&Lease> {
         self.dhcp.as_ref().and_then(Dhcp::lease)
     }
 
-    /// Tells the network where this station is, as hosts and switches may still know an earlier one
-    /// of its addresses. To be called once the vif is connected. Announcements that find no room are
-    /// left out.
+    /// Announces the station to the network, since hosts and switches may still know an earlier
+    /// station with its addresses. Call this once the vif is connected. Announcements without room
+    /// are left out.
     ///
     /// # Errors
     ///
@@ -253,8 +253,8 @@ impl Stack {
         queue.flush()
     }
 
-    /// Gives the sockets a burst of frames that came. Returns true if there was any. While too many
-    /// frames wait for the backend's room, none is taken: an answer would have to wait, too.
+    /// Passes a burst of received frames to the sockets. Returns true if there was a frame. While
+    /// too many frames wait for room, none is taken: its answer would have to wait, too.
     ///
     /// # Errors
     ///
@@ -274,8 +274,8 @@ impl Stack {
         Ok(came)
     }
 
-    /// Sends what the sockets have, acknowledgements too, as far as there is room. Returns true if
-    /// anything went. To be called after the sockets were read and written, so that one frame
+    /// Sends the data and acknowledgements of the sockets, as long as there is room. Returns true
+    /// if a frame was sent. Call this after the sockets were read and written, so that one frame
     /// acknowledges everything.
     ///
     /// # Errors
@@ -305,7 +305,7 @@ impl Stack {
         Ok(went)
     }
 
-    /// Does what a server of DHCP said.
+    /// Applies the answer of a DHCP server.
     fn renew(&mut self) -> Result<(), VifError> {
         let Self { dhcp, interface, sockets, .. } = self;
         match dhcp.as_mut().is_some_and(|dhcp| dhcp.poll(interface, sockets)) {
@@ -318,11 +318,11 @@ impl Stack {
         self.device.take_fault().map_or(Ok(()), Err)
     }
 
-    /// Returns the most time for which nothing happens by itself. Returns none if nothing ever
-    /// does.
+    /// Returns the longest time for which the caller may wait without a frame, or `None` if it may
+    /// wait for ever.
     ///
-    /// smoltcp's own answer is not used: a socket that finds no room in the device would be due at
-    /// once, again and again.
+    /// smoltcp's own answer is not used. A socket without room in the device would be due at once,
+    /// again and again.
     #[must_use]
     pub fn poll_delay(&self) -> Option<Duration> {
         let of = |socket: &Socket<'_>| match socket {
@@ -344,13 +344,13 @@ impl Stack {
         self.sockets.iter().filter_map(|(_, socket)| of(socket)).chain(judging).min()
     }
 
-    /// Keeps the state of each flow of TCP that begins from now on, or keeps none any more.
+    /// Starts or ends the log of TCP flows. A started log has the flows that begin from now on.
     pub fn log_flows(&mut self, wanted: bool) {
         self.device.log_flows(wanted);
     }
 
-    /// Gives `each` the state of each flow that had a segment since the last call. To be called
-    /// after [`Stack::send`], when nothing but a window holds data back.
+    /// Calls `each` with the state of each flow that had a segment since the last call. Call this
+    /// after [`Stack::send`], when only a window holds data back.
     pub fn flow_states(&mut self, each: &mut dyn FnMut(&FlowState)) {
         let Self { device, sockets, .. } = self;
         let ends = |flow: &FlowState| (Some(flow.local), Some(flow.remote));
@@ -366,9 +366,8 @@ impl Stack {
         device.flow_states(queued, each);
     }
 
-    /// Looks a last time before sleeping. Returns true if something is there already. A stack that
-    /// receives nothing, since too many frames wait for room, sleeps until there is room, whatever
-    /// frames came.
+    /// Looks for the last time before a wait. Returns true if there is work already. If too many
+    /// frames wait for room, the stack waits only for room, even if frames came.
     ///
     /// # Errors
     ///
@@ -382,7 +381,7 @@ impl Stack {
         }
     }
 
-    /// Returns true if the backend is done with all frames that were sent.
+    /// Returns true if the backend has answered all frames that were sent.
     ///
     /// # Errors
     ///
@@ -395,7 +394,7 @@ impl Stack {
         }
     }
 
-    /// Takes signals in without blocking.
+    /// Takes in signals without waiting.
     ///
     /// # Errors
     ///
@@ -412,8 +411,8 @@ impl Stack {
         self.device.link_mut()
     }
 
-    /// Returns the descriptor of the queue's event channels, while the vif is connected; none also
-    /// if the platform has no descriptors.
+    /// Returns the descriptor of the queue's event channels. Returns `None` if the vif is not
+    /// connected, or the platform has no descriptors.
     #[cfg(feature = "std")]
     #[must_use]
     pub fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {

@@ -1,4 +1,4 @@
-//! The port that judges the frames that are sent to it.
+//! The port that checks the frames that are sent to it.
 
 use super::{Checker, Flow};
 use crate::{
@@ -13,8 +13,8 @@ use crate::{
 use grantway_netif::Offload;
 
 impl Checker {
-    /// Returns a checker that also measures the time under way of frames that carry a time, by this
-    /// clock.
+    /// Returns a checker that also measures the travel time of frames that carry a time. `clock`
+    /// must be the clock of their sender.
     #[must_use]
     pub fn timed_by(self, clock: Clock) -> Self {
         Checker { timing: Some(Timing::new(clock)), ..self }
@@ -27,7 +27,7 @@ impl Checker {
     }
 
     /// Judges frames from the first on, as long as each is the expected one and its payload is not
-    /// to be compared. Returns the number of judged frames.
+    /// compared. Returns the number of judged frames.
     fn check_expected(&mut self, arena: &[u8], frames: &[FramePlace]) -> usize {
         let Some(expected) = &mut self.expected else { return 0 };
         let Some(flow) = self.flows.get_mut(usize::from(expected.tag.flow)) else { return 0 };
@@ -52,8 +52,8 @@ impl Checker {
         count
     }
 
-    /// Returns the times under way of frames that carried a time: nanoseconds, ascending and to two
-    /// digits, each with the number of frames that took it.
+    /// Returns the travel times of frames in nanoseconds, ascending and to two digits, each with
+    /// its number of frames.
     #[must_use]
     pub fn latency(&self) -> Vec<(u64, u64)> {
         self.timing.as_ref().map(Timing::counts).unwrap_or_default()
@@ -82,7 +82,7 @@ impl Flow {
     }
 }
 
-/// A [`Checker`] as a port: it judges the frames that are sent to it.
+/// A [`Checker`] as a port: it checks the frames that are sent to it.
 #[derive(Debug, Default)]
 pub struct CheckPort {
     checker: Checker,
@@ -91,15 +91,15 @@ pub struct CheckPort {
 }
 
 impl CheckPort {
-    /// Returns a port that gives its frames to `checker`.
+    /// Returns a port that passes its frames to `checker`.
     #[must_use]
     pub fn new(checker: Checker) -> Self {
         CheckPort { checker, presence: None, counters: Counters::default() }
     }
 
-    /// Returns a port that gives its frames to `checker` and has an address. It sends a broadcast
-    /// from this address when its link comes up and once per minute, so that bridges learn the
-    /// place of the address.
+    /// Returns a port that passes its frames to `checker`, and has an address. It sends a broadcast
+    /// from this address when its link comes up, and once per minute. So bridges learn the place of
+    /// the address.
     #[must_use]
     pub fn at(checker: Checker, address: [u8; 6], clock: Clock) -> Self {
         let presence = Some(Presence::new(address, clock));
@@ -169,8 +169,8 @@ impl PortControl for CheckPort {
         Ok(())
     }
 
-    /// Opens a queue with a checker of its own, so each flow has to keep to one queue. Only the
-    /// first queue tells bridges its address.
+    /// Opens a queue with a checker of its own, so each flow must keep to one queue. Only the first
+    /// queue announces the address to bridges.
     fn another_queue(&mut self) -> Result<Box<dyn Port>, PortError> {
         Ok(Box::new(Self::new(self.checker.another())))
     }

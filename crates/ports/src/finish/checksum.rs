@@ -44,7 +44,7 @@ impl PseudoHeader {
 /// [`headers::read`] knows. Padding behind the IP packet is not summed.
 ///
 /// # Errors
-/// The headers were not found; the frame is unchanged.
+/// The headers were not found. The frame is unchanged.
 pub fn finish_checksum(frame: &mut [u8]) -> Result<(), DropReason> {
     let found = begin_checksum(frame)?;
     finish_at(&mut frame[..found.end], found.start, found.protocol.checksum_offset())

@@ -1,8 +1,8 @@
-//! Frames that are finished in software: a network card, or the kernel for a TAP, does this to a
-//! frame whose checksum or segmentation was left to it.
+//! Checksums and segmentation in software, for frames whose checksum or segmentation was left to a
+//! network card.
 //!
-//! Some peers accept only frames that a wire carries: a capture file, or a guest that did not offer
-//! the offload. A frame may come from a hostile guest. A frame that cannot be finished gives a
+//! Some receivers accept only the frames of a wire: a capture file, or a guest without the offload.
+//! A frame may come from a hostile guest. So a frame that cannot be finished gives a
 //! [`DropReason`](crate::DropReason), and the work is bounded by [`MAX_PACKET`] and
 //! [`MAX_SEGMENTS`].
 

@@ -1,4 +1,4 @@
-//! Segmentation: a large TCP or UDP frame is cut into the frames that a wire carries.
+//! Segmentation: a large TCP or UDP frame is cut into frames for a wire.
 
 use etherparse::checksum::Sum16BitWords;
 use grantway_netif::headers::{self, Family, Headers, Ipv6, Protocol, tcp_flags};
@@ -7,12 +7,12 @@ use grantway_netif::{Checksum, Gso, GsoKind, Offload};
 use super::checksum::{PseudoHeader, finish_at};
 use crate::frame::{DropReason, FrameMeta};
 
-/// Largest IP packet that is cut, in bytes.
+/// Length of the largest IP packet that is cut, in bytes.
 pub const MAX_PACKET: usize = 65_535;
 
-/// Most segments that one frame is cut into: the largest packet, cut every 8 bytes. 8 bytes are
-/// left of Linux's smallest segment (48) beside the most options (40). A guest that asks for fewer
-/// bytes per segment only wants to cause work.
+/// Most segments of one frame: the largest packet, cut after each 8 bytes. Linux's smallest segment
+/// has 48 bytes, of which the most options (40 bytes) leave 8. A guest that asks for shorter
+/// segments only wants to cause work.
 pub const MAX_SEGMENTS: usize = MAX_PACKET / 8;
 
 /// State of the segments' TCP or UDP checksums.
@@ -20,7 +20,7 @@ pub const MAX_SEGMENTS: usize = MAX_PACKET / 8;
 pub enum SegmentChecksum {
     /// The checksums are finished.
     Whole,
-    /// The checksums hold the pseudo-header's sum only, for a peer that accepts unfinished
+    /// The checksums have only the sum of the pseudo-header, for a peer that accepts unfinished
     /// checksums.
     Partial,
 }
@@ -51,8 +51,8 @@ impl<'a> Segments<'a> {
     /// into one segment makes one.
     ///
     /// # Errors
-    /// The headers were not found, or are not those that `gso` names. Or there are more bytes than
-    /// [`MAX_PACKET`], or more segments than [`MAX_SEGMENTS`].
+    /// The headers were not found, or do not fit `gso`. Or the packet is longer than
+    /// [`MAX_PACKET`], or makes more than [`MAX_SEGMENTS`] segments.
     pub fn new(frame: &'a [u8], gso: Gso, checksum: SegmentChecksum) -> Result<Self, DropReason> {
         let found = headers::read(frame, frame.len())?;
         check_gso(gso, &found)?;
@@ -81,21 +81,23 @@ impl<'a> Segments<'a> {
         self.count - self.next
     }
 
-    /// Returns the bytes of the next segment, headers included; `None` after the last.
+    /// Returns the length of the next segment in bytes, with its headers, or `None` after the last
+    /// one.
     #[must_use]
     pub fn next_len(&self) -> Option<usize> {
         let left = self.payload.len().saturating_sub(self.next * self.size);
         (self.next < self.count).then(|| self.headers.len() + left.min(self.size))
     }
 
-    /// Returns the bytes of the longest segment, headers included: the buffer that is needed.
+    /// Returns the length of the longest segment in bytes, with its headers. A buffer must have
+    /// this length.
     #[must_use]
     pub fn longest(&self) -> usize {
         self.headers.len() + self.size.min(self.payload.len())
     }
 
-    /// Writes the next segment to the start of `buf`. Returns its length and state; `None` after
-    /// the last.
+    /// Writes the next segment to the start of `buf`. Returns its length and state, or `None` after
+    /// the last one.
     ///
     /// # Errors
     /// [`DropReason::TooLong`]: the segment does not fit into `buf`. It stays the next one, for a

@@ -15,23 +15,23 @@ const TIMED_SIZE: usize = UDP_HEADERS + TAG_LEN + TIME_LEN;
 pub struct GeneratorConfig {
     /// Length of each frame in bytes, 14 to 65,535: with the Ethernet header, without FCS.
     pub size: usize,
-    /// Frames that come together, at least 1. With a rate they are due together. Without a
-    /// rate `Port::recv` says once after each burst that there is no frame.
+    /// Frames that are made together, at least 1. With a rate, they are due at one time. Without a
+    /// rate, `Port::recv` returns once after each burst that there is no frame.
     pub burst: u32,
-    /// Frames per second from each queue; 0 for as fast as they are asked for. The schedule
-    /// does not wait for a slow reader: a late frame is due at once.
+    /// Frames per second from each queue; 0 for as many as are asked for. The schedule does not
+    /// wait for a slow reader: a late frame is due at once.
     pub rate: u64,
     /// Flows of each queue, taken in turn; 1 to 65,536 over all queues. Each flow has its own
     /// UDP source port and its own sequence from 0.
     pub flows: u32,
     /// Frames to make in each queue; `None` for no end.
     pub count: Option<u64>,
-    /// Most frames of a queue that are under way: one has to come back before the next is
-    /// made. 0 for no bound. A window takes the place of rate and burst.
+    /// Most frames of a queue that are on their way: a frame must come back before the next is
+    /// made. 0 for no bound. A window replaces rate and burst.
     pub window: u32,
-    /// Interval of the frames of a queue that carry the time at which they were due: every
-    /// n-th, from the first on. Frames that come back are judged and timed. 0 for none.
-    /// Needs a size of at least 64 bytes.
+    /// Interval at which frames of a queue carry the time at which they were due: every n-th frame,
+    /// from the first one on; 0 for none. Frames that come back are checked and timed. The size
+    /// must be at least 64 bytes.
     pub timed: u32,
     /// Destination MAC address.
     pub destination: [u8; 6],
@@ -80,7 +80,7 @@ impl Default for GeneratorConfig {
     }
 }
 
-/// Reason for which a generator cannot be made.
+/// Reason why a generator cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GeneratorError {
     /// The size is out of bounds.

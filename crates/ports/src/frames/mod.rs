@@ -1,5 +1,5 @@
-//! Numbered test frames: what [`Generator`](crate::Generator) makes, and what a guest without an
-//! operating system makes in the pages of its vif.
+//! Numbered test frames, for [`Generator`](crate::Generator) and for guests without an operating
+//! system.
 //!
 //! The head of each flow's frames is built once, and the rest is one pattern for all. Only the
 //! sequence is written per frame.
@@ -35,8 +35,8 @@ pub struct Stamp {
     pub sequence: u64,
 }
 
-/// Numbered test frames of some flows, made one after the other. They have no rate: bursts, rates
-/// and windows are a [`Generator`](crate::Generator)'s.
+/// Numbered test frames of some flows, made one after the other. They have no rate: a
+/// [`Generator`](crate::Generator) adds bursts, rates and windows.
 pub struct TestFrames {
     size: usize,
     /// Frames to make; `None` for no end.
@@ -79,7 +79,7 @@ impl TestFrames {
         Ok(Self::of(config, Stream::new(config, 0)))
     }
 
-    /// Returns frames that go on from this progress.
+    /// Returns frames that continue from this progress.
     pub(crate) fn of(config: &GeneratorConfig, stream: Stream) -> Self {
         Self {
             size: config.size,

@@ -52,9 +52,9 @@ impl Ahead {
 }
 
 impl TestFrames {
-    /// Returns the next frames, at most `most` and a burst. The caller writes them into the place
-    /// that they are sent from. No frame carries a time, and all are of one flow. The caller tells
-    /// the number of frames that it wrote to [`TestFrames::made_in_place`].
+    /// Returns the next frames, at most `most` and at most a burst, for the caller to write in
+    /// place. All are of one flow, and no frame carries a time. Afterwards the caller passes the
+    /// number of frames that it wrote to [`TestFrames::made_in_place`].
     pub fn run(&mut self, most: usize) -> Run<'_> {
         let most = if self.stream.heads.len() > 1 { most.min(1) } else { most.min(BURST) };
         // A burst at most, so it fits.
@@ -87,8 +87,8 @@ impl TestFrames {
     }
 }
 
-/// [`TestFrames`] that are to be made in place. A short frame takes two stores. Its
-/// sequence is part of them, and not a third store that waits for the cache line.
+/// [`TestFrames`] that are to be written in place. A short frame takes two stores. Its sequence is
+/// part of them. A third store would wait for the cache line.
 #[derive(Debug, Clone, Copy)]
 pub struct Run<'a> {
     frames: usize,
@@ -105,7 +105,7 @@ impl Run<'_> {
         self.frames
     }
 
-    /// Returns the bytes of each frame.
+    /// Returns the length of each frame in bytes.
     #[inline]
     #[must_use]
     pub fn size(&self) -> usize {
@@ -113,7 +113,7 @@ impl Run<'_> {
     }
 
     /// Makes the frame of this number, counted from 0. Calls `put` with an offset in the frame and
-    /// the bytes that go there.
+    /// the bytes for this place.
     #[inline]
     pub fn write(&self, number: usize, mut put: impl FnMut(usize, &[u8])) {
         let head = &self.heads[(self.first.wrapping_add(number as u64) % AHEAD) as usize];

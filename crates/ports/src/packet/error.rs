@@ -1,18 +1,18 @@
-//! Errors of a packet socket, and what to do about each.
+//! Errors of a packet socket, and their remedies.
 
 use rustix::io::Errno;
 
-/// Error for which a packet socket could not be opened on an interface.
+/// Reason why a packet socket could not be opened on an interface.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PacketError {
-    /// There is no interface of this name.
+    /// No interface has this name.
     #[error(
         "packet:{name}: no interface of this name in this network namespace, expected one that \
          exists; `ip link` lists them"
     )]
     NoInterface {
-        /// Name that was asked for.
+        /// Requested name.
         name: String,
     },
     /// The interface does not carry Ethernet frames.

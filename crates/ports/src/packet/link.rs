@@ -1,4 +1,4 @@
-//! The interface that a packet socket is attached to: found by name, watched, and found again.
+//! The interface of a packet socket: it is found by name, watched, and found again.
 
 use std::{
     fmt,
@@ -94,9 +94,9 @@ impl Socket {
 /// State of the interface behind a packet socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkState {
-    /// Frames can cross.
+    /// Frames can cross the interface.
     Up,
-    /// The interface is up, and has no carrier.
+    /// The interface is up, but has no carrier.
     NoCarrier,
     /// The interface is administratively down.
     Down,
@@ -123,10 +123,10 @@ impl fmt::Display for LinkState {
     }
 }
 
-/// The control end of a [`Packet`](super::Packet) port: shows the state of its interface, and
+/// The control end of a [`Packet`](super::Packet) port. It shows the state of the interface, and
 /// attaches the port again to an interface of the same name.
 ///
-/// It may belong to another thread than the port.
+/// The control end may be used by another thread than the port.
 #[derive(Debug)]
 pub struct PacketLink {
     socket: Arc<Socket>,
@@ -155,7 +155,7 @@ impl PacketLink {
         &self.socket.name
     }
 
-    /// Returns the descriptor that is readable when a link has changed: then call
+    /// Returns the descriptor that is readable after a link has changed. Then call
     /// [`PacketLink::look`].
     #[must_use]
     pub fn descriptor(&self) -> BorrowedFd<'_> {
@@ -168,11 +168,11 @@ impl PacketLink {
         self.state
     }
 
-    /// Looks at the interface if a link has changed, and attaches the port to one of the same name if
-    /// its own is gone. Returns the state if it is another one than at the last look.
+    /// Looks at the interface if a link has changed. If the port's interface is gone, attaches the
+    /// port to an interface of the same name. Returns the state if it changed since the last look.
     ///
     /// # Errors
-    /// The kernel refused. It is tried again when a link changes.
+    /// The kernel refused. The next call after a change of a link tries again.
     pub fn look(&mut self) -> Result<Option<LinkState>, PacketError> {
         if !self.take_messages() {
             return Ok(None);

@@ -1,18 +1,17 @@
-//! A packet socket: frames to and from the wire behind an interface that exists, such as a card, a
-//! veth or a VLAN.
+//! A packet socket: frames to and from the wire behind an existing interface, such as a network
+//! card, a veth or a VLAN.
 //!
-//! Each frame crosses with a `virtio_net_hdr`, so that unfinished checksums and TCP segmentation
-//! pass in both directions, as with a TAP. The interface is promiscuous while the port is open. The
-//! host's own stack on that interface and the port do not hear each other, since neither receives
-//! what the other sends.
+//! Each frame crosses with a `virtio_net_hdr`. So unfinished checksums and TCP segmentation pass in
+//! both directions, as with a TAP. The interface is promiscuous while the port is open. The host's
+//! own network stack on that interface and the port do not receive frames from each other.
 //!
-//! A port whose interface is down or deleted goes on: it drops what is sent. [`PacketLink`] attaches
-//! it again to an interface of the same name.
+//! If the interface is down or deleted, the port stays open, and drops the frames that are sent.
+//! [`PacketLink`] attaches the port again to an interface of the same name.
 //!
-//! Frames are sent and received in bursts. Received frames are read straight into the caller's
-//! buffer while they are large, and otherwise several at a time. The queueing discipline
-//! of the interface is not bypassed: the bypass would drop each large frame for an interface that
-//! cannot segment it, and each frame while the interface's own queue is full.
+//! Frames are sent and received in bursts. Large frames are received directly into the caller's
+//! buffer, and small ones several at a time. The queueing discipline of the interface is not
+//! bypassed. With a bypass, an interface that cannot segment would drop each large frame, and a
+//! full queue of the interface each frame.
 
 mod batch;
 mod error;
@@ -67,10 +66,10 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// Opens a port on the interface of this name, and its control end.
+    /// Opens a port on the interface of this name. Returns the port, and its control end.
     ///
     /// # Errors
-    /// See [`PacketError`]: each error says what to do about it.
+    /// [`PacketError`], which names its remedy.
     pub fn open(name: &str) -> Result<(Self, PacketLink), PacketError> {
         let socket = Arc::new(Socket::open(name)?);
         let link = PacketLink::watch(Arc::clone(&socket))?;
@@ -88,7 +87,7 @@ impl Packet {
     ///
     /// # Errors
     ///
-    /// The port is of no more use.
+    /// The port cannot be used any longer.
     fn unread(&mut self, errno: Errno) -> Result<ControlFlow<()>, PortError> {
         match unreceived(errno) {
             Unreceived::None => Ok(ControlFlow::Break(())),
@@ -160,7 +159,7 @@ impl Packet {
     ///
     /// # Errors
     ///
-    /// The port is of no more use.
+    /// The port cannot be used any longer.
     fn send_judged(
         &mut self,
         frames: &[Outgoing<'_>],
@@ -300,7 +299,7 @@ fn judge(frame: &[u8], offload: Offload) -> Result<Outgoing<'_>, DropReason> {
     Ok(Outgoing { header: header.encode(), frame: &frame[..len] })
 }
 
-/// Fate of a frame that was not sent.
+/// Outcome of a frame that was not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unsent {
     /// A signal came first; the frame is sent again.
@@ -311,7 +310,7 @@ enum Unsent {
     Dropped(DropReason),
     /// The frame is lost, and so are those behind it.
     AllDropped(DropReason),
-    /// The port is of no more use.
+    /// The port cannot be used any longer.
     Failed,
 }
 
@@ -339,7 +338,7 @@ enum Unreceived {
     Again,
     /// A frame is lost, whose segmentation the header cannot express.
     Lost,
-    /// The port is of no more use.
+    /// The port cannot be used any longer.
     Failed,
 }
 

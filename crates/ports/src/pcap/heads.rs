@@ -1,5 +1,5 @@
-//! Writer of the packets of several interfaces while they pass: heads of packets, and comments
-//! beside them.
+//! A writer for the packets of several interfaces while they pass: the first bytes of packets, and
+//! comments.
 
 use super::blocks::{Block, Packet};
 use super::writer::Direction;
@@ -21,14 +21,14 @@ pub struct Head<'a> {
     pub bytes: &'a [u8],
     /// Length of the whole packet in bytes.
     pub length: u32,
-    /// Comment beside the packet; none if empty.
+    /// Comment on the packet; empty for no comment.
     pub comment: &'a str,
     /// Packets that were lost since the one before.
     pub lost: u64,
 }
 
-/// Writes a pcapng of several interfaces, with nanosecond times. Each call writes whole blocks to
-/// the sink, which is to buffer them.
+/// Writes a pcapng with several interfaces and times in nanoseconds. Each call writes whole blocks
+/// to the sink, which should buffer them.
 #[derive(Debug)]
 pub struct HeadsWriter<W> {
     sink: W,

@@ -13,8 +13,8 @@ use crate::{
     },
 };
 
-/// A capture file that is played as fast as it is read, and one that is written. Either may be
-/// absent.
+/// A port that plays a capture file as fast as it is read, and writes another one. Either may be
+/// missing.
 pub struct PcapPort {
     name: String,
     input: Option<CaptureReader>,
@@ -23,9 +23,9 @@ pub struct PcapPort {
 }
 
 impl PcapPort {
-    /// Opens the capture `input`, whose first bytes say which format it has, and creates
-    /// the capture `output` in the format of its extension. `clock` gives the time of each
-    /// written frame since 1970.
+    /// Opens the capture `input`, in the format that its first bytes show. Creates the capture
+    /// `output`, in the format of its extension. `clock` returns the time since 1970, for each
+    /// written frame.
     ///
     /// # Errors
     /// - The input is no capture of Ethernet frames, or cannot be read.

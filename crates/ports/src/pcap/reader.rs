@@ -62,7 +62,7 @@ struct Interface {
 }
 
 impl CaptureReader<File> {
-    /// Opens a capture. Its first bytes say which format it has.
+    /// Opens a capture, in the format that its first bytes show.
     ///
     /// # Errors
     /// The file is no capture of Ethernet frames, or cannot be read.
@@ -77,7 +77,7 @@ impl CaptureReader<File> {
 }
 
 impl<R: Read> CaptureReader<R> {
-    /// Reads a capture from any source; `path` is for the errors only.
+    /// Reads a capture from any source. `path` is only used in errors.
     ///
     /// # Errors
     /// The source is no capture of Ethernet frames, or cannot be read.
@@ -124,8 +124,8 @@ impl<R: Read> CaptureReader<R> {
         Ok(Some(&self.source.buffer[frame..frame + span.len]))
     }
 
-    /// Returns the next frame with what the file says about it, or `None` at the end. The record
-    /// stays valid until the next call.
+    /// Returns the next frame with its time, interface and options, or `None` at the end. The
+    /// record stays valid until the next call.
     ///
     /// # Errors
     /// The errors of [`next_frame`](Self::next_frame); or the frame's time is not between 1970 and

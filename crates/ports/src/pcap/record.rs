@@ -18,17 +18,17 @@ pub(super) const RESOLUTION: u16 = 9;
 const NAME_MAX: usize = 64;
 const NANOS: u128 = 1_000_000_000;
 
-/// A frame of a capture, with what the file says about it.
+/// A frame of a capture, with the data that the file has on it.
 #[derive(Debug, Clone, Copy)]
 pub struct Record<'a> {
     /// Captured bytes of the frame.
     pub frame: &'a [u8],
     /// Number of bytes on the wire; never less than were captured.
     pub length: u32,
-    /// Time in nanoseconds since 1970; none in a block without a time.
+    /// Time in nanoseconds since 1970, or `None` in a block without a time.
     pub time: Option<u64>,
-    /// Number of the interface, from 0 on. Each interface of each section of the file has its own
-    /// number.
+    /// Number of the interface, from 0 on. Interfaces of different sections of the file have
+    /// different numbers.
     pub interface: u32,
     /// Name of the interface, if the file has one.
     pub name: Option<&'a str>,
@@ -36,7 +36,7 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Returns the direction of the packet, if the file says it.
+    /// Returns the direction of the packet, if the file has it.
     #[must_use]
     pub fn direction(&self) -> Option<Direction> {
         let mut options = self.options;
@@ -49,7 +49,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Returns the queue of the interface on which the packet was seen, if the file says it.
+    /// Returns the queue of the interface on which the packet was seen, if the file has it.
     #[must_use]
     pub fn queue(&self) -> Option<u32> {
         let mut options = self.options;
@@ -57,8 +57,8 @@ impl<'a> Record<'a> {
         self.options.word(value)
     }
 
-    /// Returns the number of packets that were lost by the capturing program since the packet
-    /// before; 0 if the file does not say it.
+    /// Returns the number of packets that the capturing program lost since the last packet, or 0 if
+    /// the file does not have it.
     #[must_use]
     pub fn lost(&self) -> u64 {
         let mut options = self.options;
@@ -70,7 +70,7 @@ impl<'a> Record<'a> {
         })
     }
 
-    /// Returns the comments beside the packet.
+    /// Returns the comments on the packet.
     pub fn comments(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         self.options.filter(|(code, _)| *code == COMMENT).map(|(_, value)| value)
     }

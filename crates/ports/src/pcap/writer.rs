@@ -16,7 +16,7 @@ use crate::finish::{SegmentChecksum, Segments, finish_checksum};
 /// Bytes that are buffered before they are written out without a call of `flush`.
 const BUFFER: usize = 256 * 1024;
 
-/// Direction of a frame, for formats that can say it.
+/// Direction of a frame, for formats that can store it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// Received from the port.
@@ -65,7 +65,7 @@ impl CaptureWriter<File> {
 }
 
 impl<W: Write> CaptureWriter<W> {
-    /// Writes to any sink; `path` is for the errors only.
+    /// Writes to any sink. `path` is only used in errors.
     ///
     /// # Errors
     /// The file's header could not be written.
@@ -85,9 +85,8 @@ impl<W: Write> CaptureWriter<W> {
         self.format
     }
 
-    /// Writes one frame, or the segments that it is to be cut into, with finished checksums. A
-    /// frame whose headers do not allow it is written unchanged. Returns true if a checksum or
-    /// segmentation was finished.
+    /// Writes one frame, or its segments, with finished checksums. A frame whose headers do not
+    /// allow this is written unchanged. Returns true if a checksum or segmentation was finished.
     ///
     /// # Errors
     /// The file cannot be written, or the time does not fit its format.

@@ -2,16 +2,16 @@
 
 use crate::{DropReason, PacketError, TapError, VhostError, pcap::CaptureError};
 
-/// Reason for which a frame was not sent.
+/// Reason why a frame was not sent.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
-    /// The port would have to wait. It took nothing, and counted nothing as dropped.
+    /// The port would have to wait. It took nothing, and counted no drop.
     #[error("the port is busy; send again later")]
     Busy,
     /// The port dropped the frame, and counted it under this reason.
     #[error("frame dropped: {0}")]
     Dropped(DropReason),
-    /// The port is of no more use.
+    /// The port cannot be used any longer.
     #[error(transparent)]
     Failed(#[from] PortError),
 }
@@ -19,7 +19,7 @@ pub enum SendError {
 /// Error that ends a port.
 #[derive(Debug, thiserror::Error)]
 pub enum PortError {
-    /// A system call failed in a way that no later frame can mend.
+    /// A system call failed, and later calls will fail, too.
     #[error("{port}: {operation} failed: {source}")]
     Io {
         /// The port's name.
@@ -44,7 +44,7 @@ pub enum PortError {
     /// A TAP could not be set up or changed.
     #[error(transparent)]
     Tap(#[from] TapError),
-    /// A TAP could not be had behind vhost-net.
+    /// A TAP could not be used with vhost-net.
     #[error(transparent)]
     Vhost(#[from] VhostError),
     /// A packet socket could not be set up.

@@ -3,10 +3,10 @@
 use super::{DropReason, SendError};
 use crate::checker::FlowReport;
 
-/// Frames that a port passed, and frames that it dropped.
+/// Counters of frames that passed a port, and of frames that it dropped.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Counters {
-    /// Frames sent; a merged frame counts as its segments.
+    /// Frames sent. A merged frame counts as its segments.
     pub sent: u64,
     /// Bytes sent, without FCS.
     pub sent_bytes: u64,
@@ -98,7 +98,7 @@ pub struct CheckReport {
 }
 
 impl CheckReport {
-    /// Returns the sum of two queues; each flow used one of them only.
+    /// Returns the sum of two queues. Each flow used only one of them.
     fn plus(self, other: Self) -> Self {
         Self {
             total: self.total.plus(other.total),
@@ -117,8 +117,8 @@ pub struct PortReport {
     pub counters: Counters,
     /// Findings about numbered test frames, if the port checks them.
     pub checked: Option<CheckReport>,
-    /// Histogram of the time that test frames were under way, if the port checks them:
-    /// nanoseconds, and the number of frames that took so long.
+    /// Histogram of the travel time of test frames, if the port checks them: a time in nanoseconds,
+    /// and the number of frames with this time.
     pub latency: Vec<(u64, u64)>,
 }
 
@@ -134,8 +134,8 @@ impl PortReport {
         }
     }
 
-    /// Returns the sum over all queues of one port; `None` if there are none. The latencies
-    /// of the queues follow each other.
+    /// Returns the sum over all queues of one port, or `None` if there is no queue. The latencies
+    /// are those of one queue after the other.
     #[must_use]
     pub fn sum(queues: impl IntoIterator<Item = Self>) -> Option<Self> {
         queues.into_iter().reduce(|mut sum, queue| {

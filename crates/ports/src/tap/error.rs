@@ -1,15 +1,15 @@
-//! Errors of a TAP, and what to do about each.
+//! Errors of a TAP, and their remedies.
 
 use rustix::io::Errno;
 
-/// Error for which a TAP could not be opened or changed.
+/// Reason why a TAP could not be opened or changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TapError {
     /// The name is longer than the kernel allows.
     #[error("interface name {name:?} has {length} bytes, at most 15 fit; choose a shorter one")]
     NameTooLong {
-        /// Name that was asked for.
+        /// Requested name.
         name: String,
         /// Length of the name in bytes.
         length: usize,
@@ -19,7 +19,7 @@ pub enum TapError {
         "interface name {name:?} holds {found}; use 1 to 15 ASCII letters, digits, '.', '-' or '_'"
     )]
     BadName {
-        /// Name that was asked for.
+        /// Requested name.
         name: String,
         /// Defect of the name.
         found: &'static str,
@@ -29,15 +29,15 @@ pub enum TapError {
         "TAP {name} is held by another program; stop that program (`fuser -v /dev/net/tun` finds it) or choose another name"
     )]
     InUse {
-        /// Name that was asked for.
+        /// Requested name.
         name: String,
     },
-    /// There is an interface of this name that is not a TAP.
+    /// The interface of this name is not a TAP.
     #[error(
         "interface {name} exists and is {found}; choose another name, or delete it with `ip link del {name}`"
     )]
     NotATap {
-        /// Name that was asked for.
+        /// Requested name.
         name: String,
         /// Kind of the interface, as far as it is known.
         found: &'static str,
@@ -52,7 +52,7 @@ pub enum TapError {
         /// Operation that was refused.
         operation: &'static str,
     },
-    /// There is no /dev/net/tun.
+    /// The device /dev/net/tun does not exist.
     #[error(
         "/dev/net/tun is missing or has no driver; load it with `modprobe tun`, or pass the device into the container"
     )]

@@ -1,12 +1,12 @@
-//! Errors of a TAP behind vhost-net, and what to do about each.
+//! Errors of a TAP with vhost-net, and their remedies.
 
 use rustix::io::Errno;
 
-/// Error for which the kernel's thread could not be had.
+/// Reason why the kernel's thread could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VhostError {
-    /// There is no /dev/vhost-net.
+    /// The device /dev/vhost-net does not exist.
     #[error(
         "/dev/vhost-net is missing or has no driver; load it with `modprobe vhost_net`, pass the device into the container, or use `tap` in place of `vhost`"
     )]

@@ -1,19 +1,20 @@
-//! A TAP behind `/dev/vhost-net`: a thread of the kernel gives the TAP its frames and takes them from
-//! it, in place of system calls of the port's owner.
+//! A TAP with `/dev/vhost-net`: a thread of the kernel passes frames to the TAP and takes them from
+//! it. The port's owner makes no system calls for this.
 //!
-//! Port and thread share a region of private memory, which has two rings (split virtqueues) and the
-//! bytes of frames on their way. So each frame is copied once by the port, and once by the thread.
-//! The thread never sees the memory of guests or the worker's arena: it reads a frame at some time
-//! after it was handed over.
+//! The port and the thread share a region of private memory. It has two rings (split virtqueues)
+//! and the bytes of frames on their way. So each frame is copied once by the port, and once by the
+//! thread. The thread never sees the memory of guests or the worker's arena, since it reads a frame
+//! some time after the call.
 //!
-//! A burst costs one system call to wake the thread, and none while it works. The thread wakes the
-//! port's owner only if the owner is about to wait, which is when [`Port::readiness`] is asked.
+//! A burst costs one system call to wake the thread, and none while the thread works. The thread
+//! wakes the port's owner only if the owner is about to wait: the owner then calls
+//! [`Port::readiness`].
 //!
 //! Differences from a TAP that is written and read by its owner:
 //!
-//! - The thread does not say what became of a frame. Frames that the kernel drops, for example
-//!   because the interface is down, count as sent.
-//! - The thread may be behind. [`Port::is_full`] says so before a turn, so that frames wait in
+//! - The thread does not report the outcome of a frame. Frames that the kernel drops count as sent,
+//!   for example if the interface is down.
+//! - The thread may be slow. [`Port::is_full`] reports this before a turn, so that frames wait in
 //!   their sender's ring.
 
 mod device;
@@ -49,10 +50,10 @@ const HEADER: usize = VnetHeader::LEN + 2;
 /// Most frames that one [`Port::recv`] drops before it says that there is none.
 const RECV_ATTEMPTS: usize = 64;
 
-/// A TAP behind `/dev/vhost-net`.
+/// A TAP whose frames a thread of the kernel moves (`/dev/vhost-net`).
 #[derive(Debug)]
 pub struct VhostTap {
-    /// Goes first: from then on the kernel's thread does nothing.
+    /// Dropped first: from then on the kernel's thread does nothing.
     _device: Device,
     rings: Rings,
     wake: Wake,
@@ -67,13 +68,13 @@ pub struct VhostTap {
 impl VhostTap {
     /// Bytes of memory for frames on their way, for each queue.
     pub const MEMORY: usize = device::BYTES;
-    /// Descriptors of each queue, beside its TAP's.
+    /// Descriptors of each queue, without those of its TAP.
     pub const DESCRIPTORS: usize = device::DESCRIPTORS;
 
-    /// Has a thread of the kernel give this TAP its frames, and take them from it.
+    /// Starts a thread of the kernel for this TAP, and returns the port.
     ///
     /// # Errors
-    /// [`VhostError`] says what to do about it.
+    /// [`PortError::Vhost`] or [`PortError::Tap`], which name their remedies.
     pub fn start(mut tap: Tap) -> Result<Self, PortError> {
         tap.set_header(HEADER)?;
         let error = |operation| {
