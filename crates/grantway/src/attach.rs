@@ -1,4 +1,4 @@
-//! `grantway attach` and `grantway detach` give a domain a vif, and take it away.
+//! `grantway attach` and `grantway detach` add a vif to a domain, and remove it.
 
 use crate::args::{AttachArgs, DetachArgs};
 use grantway_command::error::CommandError;
@@ -11,14 +11,14 @@ use grantway_hypervisor::DomId;
 use std::io::Read;
 use std::time::Duration;
 
-/// Time in which a backend has to close, as libxl gives it.
+/// Time for a backend to close a vif, the same as libxl's.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Attaches a vif. Makes its domain if that does not exist.
+/// Attaches a vif. Creates its domain if it does not exist.
 ///
 /// # Errors
 ///
-/// The vif string is invalid, the host is not there, or the number is taken.
+/// The vif string is invalid, the host does not run, or the number is in use.
 pub fn attach(args: &AttachArgs) -> Result<(), CommandError> {
     let config: VifConfig = args.vif.parse().map_err(CommandError::usage)?;
     let (host, mut store) = of_host(&args.host)?;
@@ -42,7 +42,7 @@ pub fn attach(args: &AttachArgs) -> Result<(), CommandError> {
 ///
 /// # Errors
 ///
-/// The host or the vif is not there, or its backend does not let go.
+/// The host does not run, the vif does not exist, or its backend does not close it.
 pub fn detach(args: &DetachArgs) -> Result<(), CommandError> {
     let (_host, mut store) = of_host(&args.host)?;
     let vif = VifId { domain: DomId(args.domain), devid: args.devid };
@@ -54,7 +54,7 @@ pub fn detach(args: &DetachArgs) -> Result<(), CommandError> {
     output::line(format!("detached {vif}"))
 }
 
-/// Returns the error for the operator, who named the backend's domain if that is missing.
+/// Returns the error for the operator, with the domain of the missing backend.
 fn refused(error: &DeviceError, vif: &str) -> CommandError {
     match error {
         DeviceError::NoDomain { .. } => CommandError::Failed(format!("vif {vif:?}: {error}")),

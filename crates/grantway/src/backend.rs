@@ -47,14 +47,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
-/// Time that the frontends get to close in order when this process is told to end.
+/// Time for the frontends to close when this process ends.
 const FAREWELL: Duration = Duration::from_secs(3);
 
-/// Serves all vifs until it is told to end.
+/// Serves all vifs until a signal ends the process.
 ///
 /// # Errors
 ///
-/// The host is not there, no vif can have its port, or the host went away.
+/// The host does not run or has ended, or no vif can have its port.
 pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
     let spec = port_spec(args)?;
     // `systemctl reload` sends SIGHUP, which would end a process that does not take the signal.
@@ -158,7 +158,7 @@ fn sockets(place: &Place) -> Result<(ReportSocket, TraceSocket), CommandError> {
     Ok((reports, traces))
 }
 
-/// Returns the backend's settings, by the command line.
+/// Returns the backend's settings, from the command line.
 fn config(
     args: &BackendArgs,
     place: &Place,
@@ -196,19 +196,19 @@ fn config(
     }
 }
 
-/// Sockets by which others ask for the state of the backend.
+/// Sockets on which other programs ask for the state of the backend.
 struct Listeners {
     reports: ReportSocket,
     traces: TraceSocket,
     metrics: Option<Metrics>,
 }
 
-/// A backend that serves, with its questions and its signals.
+/// A backend in service, with its sockets and its signals.
 struct Serving {
     backend: Backend,
     place: Place,
     mode: WaitMode,
-    /// Port of each vif, as the command line has it.
+    /// Port of each vif, from the command line.
     port: String,
     rules: Option<LiveRules>,
     uplink: Option<Uplink>,
@@ -216,12 +216,12 @@ struct Serving {
     listeners: Listeners,
     signals: Signals,
     own: (OwnMemory, Descriptors),
-    /// Time since which it closes its vifs.
+    /// Time at which the backend began to close its vifs.
     ending: Option<Instant>,
 }
 
 impl Serving {
-    /// Does all work that there is, and waits for more. Breaks when the backend has ended.
+    /// Does all pending work, and waits for more. Breaks when the backend has ended.
     fn step(&mut self) -> Result<ControlFlow<()>, CommandError> {
         self.backend.step().map_err(CommandError::failed)?;
         if let Some(refusal) = self.refusal.borrow_mut().take() {
@@ -267,7 +267,7 @@ impl Serving {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Answers all who ask for the state of the backend.
+    /// Answers all programs that ask for the state of the backend.
     fn tell(&mut self) {
         let Self { backend, place, mode, port, rules, uplink, listeners, own, .. } = self;
         let mut told = || {
@@ -292,12 +292,12 @@ impl Serving {
     }
 }
 
-/// Returns the function with which a worker thread begins: it gives up rights.
+/// Returns the function with which a worker thread begins. It gives up rights.
 fn confined(worker: grantway_sandbox::Worker) -> OnWorker {
     Arc::new(move || worker.confine().map_err(std::io::Error::other))
 }
 
-/// Returns none with a warning on failure: a backend can serve without metrics.
+/// Returns `None` on failure, with a warning: a backend can serve without metrics.
 fn unless_failed<T>(outcome: Result<T, CommandError>) -> Option<T> {
     outcome.map_err(|e| warn!("{e}; the backend runs without metrics")).ok()
 }
@@ -320,17 +320,17 @@ fn nodes_of(args: &BackendArgs, secret: Secret) -> Result<Nodes, CommandError> {
     }))
 }
 
-/// Returns the number of workers: one for every second processor, at most four, since guests need
+/// Returns the number of workers: one per two processors, at most four, since guests need
 /// processors, too.
 fn fitting_workers() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get() / 2).clamp(1, 4)
 }
 
-/// Error for which no vif at all can have a TAP here.
+/// Error because of which no vif can have a TAP here.
 type Refusal = Rc<RefCell<Option<String>>>;
 
-/// Returns the function that opens each vif's port as `spec` says. A TAP is named as the vif asks.
-/// It stays when this process is killed, and is removed with its vif.
+/// Returns the function that opens the port of each vif, as `spec` says. A TAP has the name that
+/// the vif asks for. It stays if this process is killed, and is removed with its vif.
 fn opener(spec: PortSpec, mac: TapMac, refusal: &Refusal) -> OpenPort {
     let refusal = Rc::clone(refusal);
     Box::new(move |request: &PortRequest| -> Result<Box<dyn Port>, PortError> {
@@ -373,7 +373,7 @@ fn opener(spec: PortSpec, mac: TapMac, refusal: &Refusal) -> OpenPort {
     })
 }
 
-/// Returns true for an error of a port that every vif would have.
+/// Returns true for an error of a port that all vifs would have.
 fn is_of_all(error: &PortError) -> bool {
     match error {
         PortError::Tap(e) => matches!(e, TapError::NoPermission { .. } | TapError::NoDevice),
@@ -439,8 +439,8 @@ fn report(
     })
 }
 
-/// Returns the limits on what buffers of all vifs may have mapped: pages by Xen's account, which an
-/// embedded host does not have, and areas by Linux's.
+/// Returns the limits of memory that buffers of all vifs may have mapped: pages by Xen's limit,
+/// which an embedded host does not have, and areas by Linux's limit.
 fn all_mapped(args: &BackendArgs, is_xen: bool) -> Mapped {
     let roots = Roots::system(&args.run_dir);
     let pages = args.mapped_total.unwrap_or_else(|| match is_xen {
@@ -454,7 +454,8 @@ fn all_mapped(args: &BackendArgs, is_xen: bool) -> Mapped {
 }
 
 /// Returns the most work of one step of the control thread, and its limit, in pages mapped or
-/// unmapped. The work is for requests of guests, and for lists that a killed process had staged.
+/// unmapped. The work is for control requests of guests, and for lists that a killed process had
+/// staged.
 fn control_work(backend: &Backend) -> Value {
     let (most, limit) = backend.control_work();
     json!({ "used": most, "limit": limit })

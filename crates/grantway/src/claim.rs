@@ -1,4 +1,4 @@
-//! Claim of a domain by one backend: two would both answer its guests.
+//! Claim of a domain by one backend: two backends would both answer its guests.
 
 use grantway_command::error::CommandError;
 use grantway_command::place::make_folder;
@@ -9,18 +9,19 @@ use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Lock that is held while this process is the domain's backend. The system releases it however the
-/// process ends.
+/// Lock that this process holds while it is the domain's backend. The system releases it when the
+/// process ends in any way.
 pub struct Claim {
     _lock: File,
 }
 
 impl Claim {
-    /// Takes the claim for which this file stands.
+    /// Takes the claim of this file.
     ///
     /// # Errors
     ///
-    /// Another process has the claim, and the error names it; or the file cannot be had.
+    /// Another process has the claim, and the error names it. Or the file cannot be opened or
+    /// locked.
     pub fn take(path: &Path) -> Result<Self, CommandError> {
         let failed = |e: std::io::Error| {
             let folder = path.parent().unwrap_or(path).display();

@@ -1,4 +1,4 @@
-//! The clock of a backend. A drill makes workers panic by it.
+//! The clock of a backend. A test can make a worker panic by it.
 
 use grantway_backend::Clock;
 use std::time::Instant;
@@ -9,8 +9,8 @@ pub fn clock() -> Clock {
     Instant::now
 }
 
-/// Returns the clock of a backend. In builds with debug assertions, SIGUSR1 makes a worker panic
-/// when it reads the clock next. A drill thus needs no bug.
+/// Returns the clock of a backend. In builds with debug assertions, a worker panics when it next
+/// reads the clock after SIGUSR1. So a test of a panic needs no bug.
 #[cfg(debug_assertions)]
 pub fn clock() -> Clock {
     use std::sync::atomic::{AtomicBool, Ordering};

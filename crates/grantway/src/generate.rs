@@ -1,5 +1,5 @@
-//! `grantway generate` writes man pages and shells' completions from the command line as it is
-//! defined. `make install` puts them where they belong.
+//! `grantway generate` writes man pages and completions for shells, from the definition of the
+//! command line. `make install` installs them.
 
 use crate::programs::with_programs;
 use clap::builder::{Resettable, StyledStr};
@@ -41,7 +41,7 @@ pub struct CompletionsArgs {
 ///
 /// # Errors
 ///
-/// A program is missing that has a part of the commands, or standard output cannot be written.
+/// A program that has some of the commands is missing, or standard output cannot be written.
 pub fn completions(args: &CompletionsArgs, cli: Command) -> Result<(), CommandError> {
     let mut text = Vec::new();
     let mut cli = with_programs(cli)?.disable_help_subcommand(true);
@@ -53,7 +53,7 @@ pub fn completions(args: &CompletionsArgs, cli: Command) -> Result<(), CommandEr
 ///
 /// # Errors
 ///
-/// The folder cannot be written, or a program is missing that has a part of the commands.
+/// The folder cannot be written, or a program that has some of the commands is missing.
 pub fn run(args: &GenerateArgs, cli: Command) -> Result<(), CommandError> {
     let cli = with_programs(cli)?;
     write(&args.dir, cli).map_err(|e| CommandError::Failed(format!("{}: {e}", args.dir.display())))
@@ -96,7 +96,7 @@ fn manual(command: &Command, folder: &Path) -> std::io::Result<()> {
     std::fs::write(folder.join(page.get_filename()), text)
 }
 
-/// Divides the texts of a help into sections of a page.
+/// Divides the texts of a help into the sections of a man page.
 fn sections(texts: impl Iterator<Item = String>) -> [(&'static str, String); 3] {
     let [mut notes, mut status, mut examples] = [const { String::new() }; 3];
     for text in texts {
@@ -118,8 +118,8 @@ fn sections(texts: impl Iterator<Item = String>) -> [(&'static str, String); 3] 
     [("NOTES", notes), ("EXIT STATUS", status), ("EXAMPLES", examples)]
 }
 
-/// Returns lines as roff that shows them as they are: no control lines, and hyphens that can be
-/// copied into a shell.
+/// Returns lines in a form that roff shows unchanged: without control lines, and with hyphens that
+/// can be copied into a shell.
 fn roff(lines: &str) -> String {
     let escaped = |line: &str| {
         let line = line.replace('\\', "\\e").replace('-', "\\-");

@@ -7,7 +7,7 @@ use grantway_command::wait::Signals;
 use grantway_embedded::{Host, HostConfig, PortTable};
 use tracing::info;
 
-/// Serves until the process is told to end.
+/// Serves until a signal ends the process.
 ///
 /// # Errors
 ///

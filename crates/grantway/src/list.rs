@@ -1,4 +1,4 @@
-//! `grantway list` shows the vifs of a host, and what the host holds.
+//! `grantway list` shows the vifs of a host, and the host's tables.
 
 use crate::args::ListArgs;
 use grantway_command::control::{backend_socket, fetch};
@@ -104,7 +104,7 @@ fn vif_json(row: &VifRow, tables: &Tables, report: Option<&Value>) -> Value {
     })
 }
 
-/// Returns a table of what the host holds, with a row for each domain.
+/// Returns the host's tables as text, with a row for each domain.
 fn host_tables(tables: &Tables) -> String {
     let headings = [
         "domain#",

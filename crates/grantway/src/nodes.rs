@@ -1,4 +1,4 @@
-//! `grantway graph` shows what went through the nodes of a backend.
+//! `grantway graph` shows the counters of the nodes of a backend's graph.
 
 use crate::running::RunningArgs;
 use clap::Args;
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Most flows that are told: those of most bytes.
+/// Most flows that are shown: those with the most bytes.
 const FLOWS: usize = 10;
 
 /// `grantway graph`.

@@ -1,4 +1,4 @@
-//! Message to a service manager that the backend serves (sd_notify(3)).
+//! Message to a service manager that the backend is ready (sd_notify(3)).
 
 use std::ffi::{OsStr, OsString};
 use std::io::{Error, ErrorKind, Result};
@@ -12,8 +12,8 @@ pub struct ServiceManager(Option<UnixDatagram>);
 
 impl ServiceManager {
     /// Connects to the socket that `NOTIFY_SOCKET` names. A confined process may not connect, so
-    /// this comes before. If the socket cannot be reached, the log says so: guests are served
-    /// without it.
+    /// this must come before the sandbox. If the socket cannot be reached, the log says so, and
+    /// guests are served nevertheless.
     pub fn find() -> Self {
         Self::at(std::env::var_os("NOTIFY_SOCKET")).unwrap_or_else(|e| {
             warn!("cannot reach the service manager: {e}");
@@ -28,7 +28,7 @@ impl ServiceManager {
         Ok(Self(Some(socket)))
     }
 
-    /// Tells the service manager that the service is ready.
+    /// Reports to the service manager that the service is ready.
     pub fn ready(&self) {
         if let Some(Err(e)) = self.0.as_ref().map(|socket| socket.send(b"READY=1")) {
             warn!("cannot notify the service manager: {e}");
@@ -36,7 +36,7 @@ impl ServiceManager {
     }
 }
 
-/// Returns the address of a path, or of a name in the abstract space behind an `@`.
+/// Returns the address of a path, or of an abstract name, which begins with `@`.
 fn address(name: &OsStr) -> Result<SocketAddr> {
     match name.as_bytes() {
         [b'/', ..] => SocketAddr::from_pathname(name),

@@ -1,4 +1,4 @@
-//! The help of `grantway` alone: its commands in groups, with examples first.
+//! The help of `grantway` without a command: examples, then the commands in groups.
 
 use clap::Command;
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! Commands that run in programs of their own. The program that serves guests links neither benches
+//! Commands that other programs run, so that the program which serves guests has neither benches
 //! nor a TCP stack.
 
 use clap::{Args, Command};
@@ -15,25 +15,25 @@ pub const IPERF: &str = "grantway-iperf";
 /// The commands of each program.
 const PROGRAMS: [(&str, &[&str]); 2] = [(BENCH, &["bench", "demo"]), (IPERF, &["iperf"])];
 
-/// Words of a command that a program runs. The program reads them itself.
+/// Words of a command that another program runs. That program parses them.
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
 pub struct ProgramArgs {
-    /// Words that the program reads.
+    /// Words for the program.
     #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
     _words: Vec<OsString>,
 }
 
-/// Becomes a program, with the words that this one was given.
+/// Runs a program in place of this one, with the words of this command line.
 ///
 /// # Errors
 ///
-/// The program is not there, or cannot be run.
+/// The program is missing, or cannot be run.
 pub fn run(program: &str) -> Result<(), CommandError> {
     Ok(become_program(program, std::env::args_os().skip(1))?)
 }
 
-/// Returns the command whose help is asked for by `help COMMAND`, and its program, if it has one.
+/// Returns the command of `help COMMAND` and its program, if the command has a program.
 pub fn asked_for_help(
     words: impl Iterator<Item = OsString>,
 ) -> Option<(&'static str, &'static str)> {
@@ -52,7 +52,7 @@ pub fn asked_for_help(
 ///
 /// # Errors
 ///
-/// A program is not there, or does not print its outline.
+/// A program is missing, or does not print its outline.
 pub fn with_programs(cli: Command) -> Result<Command, CommandError> {
     let mut defined = Vec::new();
     for (program, commands) in PROGRAMS {

@@ -26,7 +26,7 @@ pub struct ReportArgs {
 ///
 /// # Errors
 ///
-/// No program runs in the folder, or this user may not look into it.
+/// No program runs in the folder, or this user may not read it.
 pub fn run(args: &ReportArgs) -> Result<(), CommandError> {
     output::line(Value::Object(some_reports(args.folder.dir())?).to_string())
 }

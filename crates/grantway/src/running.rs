@@ -1,4 +1,4 @@
-//! Running programs, for the commands that ask them for their reports.
+//! Running programs, for commands that ask for their reports.
 
 use clap::Args;
 use grantway_command::args::DOMAIN_MAX;
@@ -44,7 +44,7 @@ impl RunningArgs {
     ///
     /// # Errors
     ///
-    /// No backend runs in the folder, or several do and none is named.
+    /// No backend runs in the folder, or several run and none is named.
     pub fn fetch(&self) -> Result<Value, CommandError> {
         find(self.folder.dir(), self.domain).map(|(_, report)| report)
     }
@@ -56,12 +56,12 @@ pub const REMEDY: &str = "start `grantway backend`, or give its directory with -
 const NONE: &str = "start `grantway backend` or `grantway frontend`, or give their directory with \
                     --host or --run-dir";
 
-/// Finds the backend of `domain`, or else the only one that runs in the folder. Returns its socket
-/// and its report.
+/// Finds the backend of `domain`, or else the only backend that runs in the folder. Returns its
+/// socket and its report.
 ///
 /// # Errors
 ///
-/// No backend runs in the folder, or several do and none is named.
+/// No backend runs in the folder, or several run and none is named.
 pub fn find(dir: &Path, domain: Option<u16>) -> Result<(PathBuf, Value), CommandError> {
     if let Some(domain) = domain {
         let socket = backend_socket(dir, domain);
@@ -90,7 +90,7 @@ pub fn find(dir: &Path, domain: Option<u16>) -> Result<(PathBuf, Value), Command
 ///
 /// # Errors
 ///
-/// This user may not look into the folder.
+/// This user may not read the folder.
 pub fn reports(dir: &Path) -> Result<Map<String, Value>, CommandError> {
     // A socket may be left of a program that was killed.
     let reports = sockets(dir, "sock", NONE)?
@@ -103,7 +103,7 @@ pub fn reports(dir: &Path) -> Result<Map<String, Value>, CommandError> {
 ///
 /// # Errors
 ///
-/// No program runs in the folder, or this user may not look into it.
+/// No program runs in the folder, or this user may not read it.
 pub fn some_reports(dir: &Path) -> Result<Map<String, Value>, CommandError> {
     let reports = reports(dir)?;
     match reports.is_empty() {
@@ -119,7 +119,7 @@ pub fn some_reports(dir: &Path) -> Result<Map<String, Value>, CommandError> {
 ///
 /// # Errors
 ///
-/// This user may not look into the folder.
+/// This user may not read the folder.
 pub fn sockets(
     dir: &Path,
     extension: &str,

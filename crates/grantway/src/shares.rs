@@ -1,4 +1,4 @@
-//! Resources that all vifs of a backend share: the limit of each, and how much of it is used.
+//! Resources that all vifs of a backend share, with the limit and the used amount of each.
 
 use grantway_backend::{Backend, GraphReport, VifReport, WAITING_MAX};
 use grantway_command::limits::UNBOUNDED;
@@ -18,12 +18,12 @@ pub struct Share {
     pub key: &'static str,
     /// Name of the resource.
     pub name: &'static str,
-    /// Consequence of using it up, and remedy, if all vifs take from one stock. Of stations,
-    /// connections and fragments each vif has a part of its own.
+    /// Consequence if nothing is left, and the remedy. `None` for stations, connections and
+    /// fragments, of which each vif has a part of its own.
     pub beyond: Option<[&'static str; 2]>,
 }
 
-/// All shared resources, in the order in which they are told.
+/// All shared resources, in the order in which they are shown.
 pub const SHARES: [Share; 7] = [
     Share {
         key: "pages",
@@ -60,7 +60,7 @@ pub const SHARES: [Share; 7] = [
 /// Used and largest amount of each share in a report, by its key.
 pub type Parts = BTreeMap<String, Part>;
 
-/// Returns the shares of which a report says that anything is used, in order.
+/// Returns the shares of which a report has used amounts, in the order of [`SHARES`].
 pub fn used(parts: &Parts) -> impl Iterator<Item = (&'static Share, Part)> + '_ {
     let each = SHARES.iter().filter_map(|share| Some((share, *parts.get(share.key)?)));
     each.filter(|(_, part)| part.used > 0)
@@ -72,7 +72,7 @@ pub struct Part {
     /// Amount that is used.
     #[serde(default)]
     pub used: u64,
-    /// Most that may be used; 0 if nothing may be, or the limit is unknown.
+    /// Most that may be used; 0 if nothing may be used, or if the limit is unknown.
     #[serde(default)]
     pub limit: u64,
 }
@@ -83,26 +83,26 @@ impl Part {
         self.limit > 0 && self.used >= self.limit - self.limit / 10
     }
 
-    /// Returns true if there is a limit, and it is known.
+    /// Returns true if there is a limit and it is known.
     pub fn is_bounded(self) -> bool {
         (1..UNBOUNDED).contains(&self.limit)
     }
 }
 
-/// Returns the most connections of a firewall for this many vifs. Their ports or the uplink count
-/// as one more.
+/// Returns the most connections of a firewall for `vifs` vifs. Their ports or the uplink count as
+/// one more vif.
 pub fn connections_max(vifs: u64) -> u64 {
     u64::from(CONNECTIONS_MAX) + u64::from(OF_PORT_LEAST) * (vifs + 1)
 }
 
-/// Returns the most fragmented packets that are followed for this many vifs. Their ports or the
-/// uplink count as one more.
+/// Returns the most fragmented packets that are followed for `vifs` vifs. Their ports or the uplink
+/// count as one more vif.
 pub fn fragmented_max(vifs: u64) -> u64 {
     FRAGMENTED_MAX as u64 * (vifs + 1)
 }
 
-/// Counter of this process's open descriptors. Its folder stays open, since a confined process may
-/// open none.
+/// Counter of this process's open descriptors. Its folder stays open, since a confined process
+/// cannot open it again.
 pub struct Descriptors(Option<RefCell<Dir>>);
 
 impl Descriptors {

@@ -1,9 +1,9 @@
-//! Trace socket of a running backend: a client reads the passing packets as a pcapng, for as long
-//! as both ends want.
+//! Trace socket of a running backend. A client reads the passing packets as a pcapng, until one of
+//! the two ends the connection.
 //!
-//! The socket lies in the run folder. One client is served at a time, by a thread of its own, so
-//! that a slow client holds nothing up. Packets that it does not read in time are lost to it, and
-//! the capture says so.
+//! The socket is in the run folder. One client is served at a time, by a thread of its own, so that
+//! a slow client delays nothing. A client loses the packets that it does not read in time, and the
+//! capture has the number of lost packets.
 
 use grantway_backend::{TraceBatch, TraceKind, TraceReader, TraceRecord, TraceRing, VifId};
 use grantway_command::control::take_place;
@@ -32,7 +32,7 @@ pub struct TraceSocket {
     path: PathBuf,
 }
 
-/// Extension of the socket's name; the rest is as for the socket of the backend's reports.
+/// Extension of the socket's name. The rest of the name is that of the socket for reports.
 pub const TRACE: &str = "trace";
 
 impl TraceSocket {
@@ -40,7 +40,7 @@ impl TraceSocket {
     ///
     /// # Errors
     ///
-    /// A living process listens there (`AddrInUse`), or the folder cannot be written.
+    /// A running process listens there (`AddrInUse`), or the folder cannot be written.
     pub fn bind(path: &Path) -> io::Result<Self> {
         Ok(Self { listener: take_place(path)?, path: path.to_owned() })
     }
@@ -50,7 +50,8 @@ impl TraceSocket {
         self.listener.as_fd()
     }
 
-    /// Has a thread serve each client that connects. A client gets nothing while another is served.
+    /// Starts a thread that serves each client that connects. A client gets nothing while another
+    /// is served.
     pub fn serve(&self, listen: impl Fn() -> Option<TraceReader>) {
         while let Ok((client, _)) = self.listener.accept() {
             let Some(reader) = listen() else { continue };

@@ -1,7 +1,8 @@
-//! The events `online` and `remove` of a vif, by which udev has XAPI's hotplug script run. With
-//! xen-netback the kernel raises them. A process writes the word to a file of sysfs, which the
-//! sandbox of a backend forbids. So a helper process is started before the sandbox is closed. The
-//! helper writes these words to this file, of the vifs that it is told. It ends with its backend.
+//! The events `online` and `remove` of a vif, for which udev runs XAPI's hotplug script. With
+//! xen-netback the kernel raises them. A process raises an event by writing a word to a file of
+//! sysfs, and the sandbox of a backend forbids this. So a helper process is started before the
+//! sandbox. The helper writes only these words, to the files of the vifs that its backend names. It
+//! ends with its backend.
 
 use grantway_backend::{PlugEvent, VifId};
 use grantway_command::error::CommandError;
@@ -31,7 +32,8 @@ const REMOVE: &str = "remove";
 pub struct Helper(ChildStdin);
 
 impl Helper {
-    /// Starts the helper. Without one the log says so, and guests are served nevertheless.
+    /// Starts the helper. If it cannot be started, the log says so, and guests are served
+    /// nevertheless.
     pub fn start() -> Option<Self> {
         Self::spawn()
             .map_err(|e| warn!("cannot start the uevent helper; XAPI waits for its events: {e}"))
@@ -51,7 +53,7 @@ impl Helper {
         Ok(Self(input))
     }
 
-    /// Has an event of the vif raised. Never blocks.
+    /// Raises an event of the vif, by a message to the helper. Never waits.
     pub fn raise(&self, vif: VifId, event: PlugEvent) {
         let word = match event {
             PlugEvent::Online => ONLINE,

@@ -1,4 +1,4 @@
-//! The uplink of a backend's own bridge: opened before rights are given up, watched, reported.
+//! The uplink of a backend's own bridge: it is opened before the sandbox, watched, and reported.
 
 use crate::port_report::port_drops;
 use grantway_backend::Backend;
@@ -48,12 +48,12 @@ impl Uplink {
         Ok((port, Self { name, link }))
     }
 
-    /// Returns the descriptor that is readable when [`Uplink::look`] is to be called.
+    /// Returns the descriptor that is readable when [`Uplink::look`] must be called.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.link.as_ref().map(PacketLink::descriptor)
     }
 
-    /// Looks at the interface again. One that was deleted is taken again under its old name.
+    /// Looks at the interface again. A deleted interface is replaced by a new one of the same name.
     pub fn look(&mut self) {
         let Some(link) = &mut self.link else { return };
         match link.look() {

@@ -1,27 +1,28 @@
-//! Messages over a frontend's control socket: a question is a line of JSON, and so is its answer.
+//! Messages over a frontend's control socket. A question and its answer are one line of JSON each.
 
 use super::args::key;
 use grantway_frontend::{HashState, HashWish, StagingState};
 use grantway_netif::ctrl::HashTypes;
 use serde::{Deserialize, Serialize};
 
-/// Question to a frontend.
+/// A question to a frontend.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Question {
     /// Asks for the state of the hash.
     HashShow,
-    /// Sets the hash, or switches it off. The answer comes when the backend has done so.
+    /// Sets the hash, or switches it off. The answer comes when the backend has done this or
+    /// refused it.
     HashSet(Option<HashSetting>),
     /// Asks for the pages that are staged.
     StagingShow,
     /// Stages more pages. The answer comes when the backend has them, or refuses.
     StagingAdd(StagingSetting),
-    /// Takes pages back. The answer comes when the backend has given them up, or refuses.
+    /// Takes pages back. The answer comes when the backend has released them, or refuses.
     StagingRemove(StagingSetting),
 }
 
-/// Answer of a frontend.
+/// An answer of a frontend.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
@@ -49,7 +50,7 @@ pub struct HashSetting {
 pub struct StagingSetting {
     /// Number of pages to add to each queue, or to remove from it.
     pub pages: u32,
-    /// The only queue to change; none for all queues.
+    /// The only queue to change, or `None` for all queues.
     pub queue: Option<u16>,
 }
 
@@ -60,18 +61,18 @@ pub struct StagingReport {
     pub queue: u16,
     /// Pages that the queue could have staged.
     pub pages: usize,
-    /// Pages that the queue is to have staged.
+    /// Pages that are to be staged.
     pub wished: usize,
     /// Pages that are staged.
     pub staged: usize,
-    /// Pages that the backend accepts, once it was asked.
+    /// Number of pages that the backend accepts, or `None` before it was asked.
     pub capacity: Option<u32>,
-    /// Reason why the wish is not fulfilled.
+    /// Reason why fewer pages than wished are staged.
     pub refused: Option<String>,
 }
 
 impl StagingReport {
-    /// Returns the report of the state that a vif tells of a queue.
+    /// Returns the report for a queue's state in its vif.
     pub fn of(state: StagingState) -> Self {
         let StagingState { queue, pages, wished, staged, capacity, refusal } = state;
         let refused = refusal.map(|why| why.to_string());
@@ -95,7 +96,7 @@ impl HashSetting {
     ///
     /// # Errors
     ///
-    /// The types or the key are invalid; the text says why, in one line.
+    /// The types or the key are invalid. The text gives the reason in one line.
     pub fn wish(&self) -> Result<HashWish, String> {
         let types = HashTypes::from_bits(self.types);
         let types =
@@ -113,7 +114,7 @@ impl HashSetting {
     }
 }
 
-/// Returns the state of a change in words; none while the change is under way.
+/// Returns the state of a change in words, or `None` while the change is under way.
 pub fn words(state: HashState) -> Option<String> {
     Some(match state {
         HashState::Setting => return None,

@@ -1,4 +1,4 @@
-//! `grantway ctl` asks a running frontend to use its control ring.
+//! `grantway ctl` sends commands for the control ring to a running frontend.
 //!
 //! - [`args`]: the command line; [`message`]: the messages over the socket; [`socket`]: the
 //!   frontend's end of it.
@@ -25,7 +25,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// Time that a frontend and its backend have for an answer.
+/// Time for a frontend and its backend to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Asks the frontend, and shows its answer.
@@ -58,7 +58,7 @@ pub enum Subject {
     Staging,
 }
 
-/// Asks all frontends of a folder, and shows their answers.
+/// Asks all frontends of a folder, and prints their answers.
 ///
 /// # Errors
 ///
@@ -112,7 +112,7 @@ fn staging_setting(set: &StagingSetArgs) -> StagingSetting {
     StagingSetting { pages: set.pages, queue: set.queue }
 }
 
-/// Returns a table of staged pages, with the refusals behind it.
+/// Returns a table of staged pages, followed by the refusals.
 fn staging_told(queues: &[StagingReport]) -> String {
     let mut table = Table::new(&["queue#", "staged#", "wished#", "pages#", "most#"]);
     for report in queues {
@@ -150,7 +150,7 @@ fn setting(set: &HashSetArgs) -> Result<Option<HashSetting>, CommandError> {
     }))
 }
 
-/// Returns a key that nobody else knows.
+/// Returns a random key.
 fn random_key() -> Result<Key, CommandError> {
     let mut key = [0; KEY_BYTES];
     let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut key));
@@ -191,7 +191,7 @@ fn talk(mut client: UnixStream, question: &Question) -> Result<Answer, CommandEr
     }
 }
 
-/// Returns the report as lines for a person.
+/// Returns the report as lines for people.
 fn told(report: &HashReport) -> String {
     let HashReport { state, queues, setting } = report;
     let Some(HashSetting { types, key, mapping }) = setting else {

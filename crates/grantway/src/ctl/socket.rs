@@ -1,5 +1,5 @@
-//! The frontend's end of its control socket. Nothing here blocks. Silent clients hold nothing up:
-//! only a few may connect, and one more replaces the oldest.
+//! The frontend's end of its control socket. No call waits. A silent client delays no other: only a
+//! few may connect, and a further client replaces the oldest.
 
 use super::message::{
     Answer, HashReport, HashSetting, Question, StagingReport, StagingSetting, words,
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 /// Most clients that may be connected.
 const CLIENTS: usize = 8;
-/// Most bytes of a question: a table of a thousand queues and a key.
+/// Most bytes of a question: enough for a table of a thousand queues and a key.
 const QUESTION: usize = 8192;
 
 /// A client and the bytes that it sent.
@@ -32,7 +32,7 @@ enum Change {
     Staging,
 }
 
-/// The listening end and its clients. Dropping it removes the socket's file.
+/// The listening socket and its clients. Dropping it removes the socket's file.
 pub struct CtlSocket {
     listener: UnixListener,
     path: PathBuf,
@@ -44,7 +44,7 @@ impl CtlSocket {
     ///
     /// # Errors
     ///
-    /// A living process listens there, or the folder cannot be written.
+    /// A running process listens there, or the folder cannot be written.
     pub fn bind(path: &Path) -> std::io::Result<Self> {
         let listener = take_place(path)?;
         Ok(Self { listener, path: path.to_owned(), clients: VecDeque::new() })
@@ -101,7 +101,7 @@ impl Drop for CtlSocket {
 
 /// Result of reading from a client.
 enum Heard {
-    /// Not all of the question has come.
+    /// A part of the question is missing.
     Nothing,
     /// The client is gone.
     End,
@@ -142,7 +142,7 @@ impl Client {
     }
 }
 
-/// Does what is asked. Returns the answer, if there is one already.
+/// Carries out a question. Returns the answer, if there is one already.
 fn obey<R: Runner>(vif: &mut Vif<R>, question: Question) -> Result<Option<Answer>, VifError> {
     match question {
         Question::HashShow => Ok(Some(Answer::Hash(report(vif)))),
@@ -211,7 +211,7 @@ fn shown<R: Runner>(vif: &Vif<R>) -> Result<Answer, String> {
     staging(vif).map(|all| Answer::Staging(all.into_iter().map(StagingReport::of).collect()))
 }
 
-/// Returns the answer to a change of staged pages, once there is one.
+/// Returns the answer to a change of staged pages, once it is known.
 fn staging_answer<R: Runner>(vif: &Vif<R>) -> Option<Answer> {
     let states = match staging(vif) {
         Ok(states) => states,
@@ -224,7 +224,7 @@ fn staging_answer<R: Runner>(vif: &Vif<R>) -> Option<Answer> {
     settled.then(|| shown(vif).unwrap_or_else(Answer::Refused))
 }
 
-/// Returns the answer to a change of the hash, once there is one.
+/// Returns the answer to a change of the hash, once it is known.
 fn answer_of<R: Runner>(vif: &Vif<R>) -> Option<Answer> {
     match vif.hash().1 {
         HashState::Setting => None,

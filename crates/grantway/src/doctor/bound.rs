@@ -1,4 +1,4 @@
-//! Limits of time for work that may hang.
+//! Time limits for work that may hang.
 
 use std::ffi::OsStr;
 use std::io::{ErrorKind, Read};

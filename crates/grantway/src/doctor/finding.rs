@@ -1,4 +1,4 @@
-//! A finding: the subject, what was found, and what to do about it.
+//! A finding: its subject, what was found, and the remedy.
 
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -9,11 +9,11 @@ const SHOWN_MAX: usize = 200;
 /// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// The subject is as it should be.
+    /// The subject is in order.
     Ok,
-    /// The subject serves, but not as it should, or not for long.
+    /// The subject works, but not as it should, or not for long.
     Warn,
-    /// The subject does not serve.
+    /// The subject does not work.
     Fail,
 }
 
@@ -38,17 +38,17 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Makes a finding about something that is as it should be.
+    /// Makes a finding about a subject in order.
     pub fn ok(subject: impl AsRef<str>, found: impl AsRef<str>) -> Self {
         Self::new(Verdict::Ok, subject.as_ref(), found.as_ref(), None)
     }
 
-    /// Makes a finding about something that should be otherwise.
+    /// Makes a finding about a subject that should be changed.
     pub fn warn(subject: impl AsRef<str>, found: impl AsRef<str>, remedy: impl AsRef<str>) -> Self {
         Self::new(Verdict::Warn, subject.as_ref(), found.as_ref(), Some(remedy.as_ref()))
     }
 
-    /// Makes a finding about something that must be otherwise.
+    /// Makes a finding about a subject that must be changed.
     pub fn fail(subject: impl AsRef<str>, found: impl AsRef<str>, remedy: impl AsRef<str>) -> Self {
         Self::new(Verdict::Fail, subject.as_ref(), found.as_ref(), Some(remedy.as_ref()))
     }
@@ -78,7 +78,7 @@ impl Finding {
         &self.found
     }
 
-    /// Returns what the operator is to type.
+    /// Returns the command or the advice for the operator.
     #[cfg(test)]
     pub fn remedy(&self) -> &str {
         self.remedy.as_deref().unwrap_or_default()
@@ -123,8 +123,8 @@ pub fn json(findings: &[Finding]) -> Value {
     })
 }
 
-/// Returns the text of another program or guest, cut short, and with nothing in it that a terminal
-/// would obey.
+/// Returns the text of another program or guest, shortened, and without characters that control a
+/// terminal.
 pub fn shown(text: &str) -> String {
     let text = one_line(text.trim());
     match text.char_indices().nth(SHOWN_MAX) {

@@ -1,10 +1,10 @@
-//! Commands for the operator to type, which differ between Xen and the embedded host.
+//! Commands for the operator, which differ between Xen and the embedded host.
 
 use super::facts::platform::Role;
 use super::facts::vifs::VifNodes;
 use std::path::{Path, PathBuf};
 
-/// Place where the backend runs, and the commands for that place.
+/// The place in which the backend runs, and the commands for this place.
 #[derive(Debug, Clone)]
 pub struct Hints {
     /// Folder of the embedded host, if the backend runs on one.
@@ -27,7 +27,7 @@ impl Hints {
         Self { host: Some(dir.to_owned()), unit: "" }
     }
 
-    /// Returns true if hotplug scripts set interfaces up.
+    /// Returns true if hotplug scripts set up the interfaces.
     pub fn is_scripted(&self) -> bool {
         self.host.is_none()
     }
@@ -40,7 +40,7 @@ impl Hints {
         }
     }
 
-    /// Returns the command that starts the backend now and whenever the machine boots.
+    /// Returns the command that starts the backend now and at each boot.
     pub fn enable(&self) -> String {
         match &self.host {
             Some(_) => self.start(),
@@ -56,7 +56,7 @@ impl Hints {
         }
     }
 
-    /// Returns the command that shows what the backend logged.
+    /// Returns the command that shows the backend's log.
     pub fn log(&self) -> String {
         match &self.host {
             Some(_) => "read the backend's standard error".into(),
@@ -64,7 +64,7 @@ impl Hints {
         }
     }
 
-    /// Returns the command that takes a vif away.
+    /// Returns the command that detaches a vif.
     pub fn detach(&self, vif: &VifNodes) -> String {
         let (domain, devid) = (vif.domain, vif.devid);
         match &self.host {
@@ -76,8 +76,8 @@ impl Hints {
         }
     }
 
-    /// Returns the command that runs a vif's hotplug script once more. Without a script, returns
-    /// the command that shows what the scripts logged.
+    /// Returns the command that runs a vif's hotplug script again. Without a script, returns the
+    /// command that shows the log of the scripts.
     pub fn hotplug(&self, vif: &VifNodes) -> String {
         match &vif.script {
             Some(script) => format!(
@@ -91,10 +91,10 @@ impl Hints {
     }
 }
 
-/// Command that shows what the hotplug scripts logged.
+/// Command that shows the log of the hotplug scripts.
 pub const SCRIPTS_LOG: &str = "tail /var/log/xen/xen-hotplug.log";
 
-/// Returns a word in the form in which a shell takes it literally.
+/// Returns a word in a form that a shell takes literally.
 pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,=".contains(c);
     match !word.is_empty() && word.chars().all(plain) {

@@ -1,13 +1,13 @@
-//! `grantway doctor` finds what stands between this machine and a backend that serves its vifs, or
-//! a frontend that runs one. Each finding is a line, with what to type.
+//! `grantway doctor` finds what prevents a backend from serving the vifs of this machine, or a
+//! frontend from running one. Each finding is a line, with its remedy.
 //!
-//! - [`facts`]: what the system, its store and its backend say. Every path is looked up below a
-//!   [`roots::Roots`], so that tests look at trees of their own. What can hang is given two seconds
-//!   ([`bound`]).
-//! - [`checks`]: findings from facts, without a look at the system.
+//! - [`facts`]: facts from the system, the store and the backend. All paths are below a
+//!   [`roots::Roots`], so that a test can pass a folder of its own. Work that may hang has a limit
+//!   of two seconds ([`bound`]).
+//! - [`checks`]: findings from facts, without access to the system.
 //! - [`finding`]: a finding, as a line and as JSON.
 //!
-//! The doctor never changes anything: the operator types what is to change.
+//! The doctor changes nothing. The operator runs the commands that it names.
 
 mod bound;
 mod checks;
@@ -54,7 +54,7 @@ pub fn run(args: &DoctorArgs) -> Result<(), CommandError> {
     }
 }
 
-/// Returns the findings on Xen. On another machine the only finding says so.
+/// Returns the findings on Xen. On a machine without Xen, there is only one finding.
 fn on_xen(roots: &Roots) -> Vec<Finding> {
     let platform = PlatformFacts::gather(roots);
     if !platform.is_xen() {

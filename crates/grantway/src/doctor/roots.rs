@@ -1,11 +1,11 @@
-//! Places where a system keeps what the doctor looks at.
+//! Places on a system that the doctor reads.
 
 use grantway_command::patience;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Folders of modprobe's configuration. A file hides files with its name in later folders.
+/// Folders of modprobe's configuration. A file hides files of the same name in later folders.
 pub const MODPROBE: [&str; 5] = [
     "etc/modprobe.d",
     "run/modprobe.d",
@@ -14,19 +14,19 @@ pub const MODPROBE: [&str; 5] = [
     "lib/modprobe.d",
 ];
 
-/// A system to look at: this one, or a tree of a test.
+/// The system to check: this machine, or a folder of a test.
 #[derive(Debug, Clone)]
 pub struct Roots {
     root: PathBuf,
     /// Folder in which a backend keeps its socket.
     pub run_folder: PathBuf,
-    /// Folders in which programs are looked for.
+    /// Folders in which programs are searched.
     programs: Vec<PathBuf>,
-    /// Time in which anything outside this process has to answer.
+    /// Time limit for answers of other processes.
     pub patience: Duration,
 }
 
-/// A place at which a store may be reached.
+/// A place of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreAt {
     /// xenstored's socket.
@@ -50,8 +50,8 @@ impl Roots {
         }
     }
 
-    /// Returns a tree that looks like a system, with its programs in `bin`. The limit of time is
-    /// only a guard against hanging.
+    /// Returns a folder that looks like a system, with its programs in `bin`. The time limit only
+    /// guards against hanging.
     #[cfg(test)]
     pub fn under(root: &Path) -> Self {
         Self {
@@ -62,7 +62,7 @@ impl Roots {
         }
     }
 
-    /// Returns this system with another limit of time.
+    /// Returns this system with another time limit.
     #[cfg(test)]
     pub fn waiting(self, patience: Duration) -> Self {
         Self { patience, ..self }
@@ -73,7 +73,7 @@ impl Roots {
         self.root.join(path)
     }
 
-    /// Returns the text of a file, without white space around it; `None` if the file cannot be
+    /// Returns the text of a file, without white space around it, or `None` if the file cannot be
     /// read.
     pub fn text(&self, path: impl AsRef<Path>) -> Option<String> {
         read(&self.at(path))
@@ -89,7 +89,7 @@ impl Roots {
         self.at(path).exists()
     }
 
-    /// Returns the names in a folder, sorted; none if the folder cannot be read.
+    /// Returns the names in a folder, sorted, or no names if the folder cannot be read.
     pub fn names(&self, path: impl AsRef<Path>) -> Vec<String> {
         names(&self.at(path))
     }
@@ -100,8 +100,8 @@ impl Roots {
         Some(target.file_name()?.to_string_lossy().into_owned())
     }
 
-    /// Returns true if `file`, `modules.dep` or `modules.builtin` of the running kernel, lists this
-    /// module; none if there is no such file.
+    /// Returns true if `file` lists this module: `modules.dep` or `modules.builtin` of the running
+    /// kernel. Returns `None` if the file does not exist.
     pub fn lists_module(&self, file: &str, module: &str) -> Option<bool> {
         let release = self.text("proc/sys/kernel/osrelease").unwrap_or_default();
         let text = self.text(format!("lib/modules/{release}/{file}"))?;
@@ -117,7 +117,7 @@ impl Roots {
         self.programs.iter().map(|folder| folder.join(name)).find(|path| path.is_file())
     }
 
-    /// Returns the places where the store may be, the best one first.
+    /// Returns the places in which the store may be, the best one first.
     pub fn stores(&self) -> Vec<StoreAt> {
         let sockets = ["run/xenstored/socket", "var/run/xenstored/socket"];
         let socket = sockets.iter().map(|path| self.at(path)).find(|path| path.exists());

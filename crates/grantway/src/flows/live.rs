@@ -1,4 +1,4 @@
-//! Flows of a running backend, which shows its packets.
+//! Flows of a running backend, from its trace.
 
 use super::FlowsArgs;
 use crate::running::{REMEDY, find};
@@ -21,18 +21,18 @@ use std::time::{Duration, Instant};
 
 /// Time between two pictures on a terminal.
 const PICTURE: Duration = Duration::from_secs(1);
-/// Time in which the backend has to end what it is writing.
+/// Time in which the backend must end its last record.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Packets that a backend shows, as a stream. The stream ends when the time is over, a signal came,
-/// or the backend ends.
+/// Packets of a backend's trace, as a stream. The stream ends when its time is over, when a signal
+/// comes, or when the backend ends.
 pub(super) struct Live<F> {
     socket: UnixStream,
     signals: Signals,
-    /// File that keeps all of the stream, if one is asked for.
+    /// File to which the whole stream is copied, if one was asked for.
     copy: Option<File>,
     ends: Option<Instant>,
-    /// True if the backend was told to end.
+    /// True if the backend was asked to end.
     told: bool,
     /// True if anything came.
     came: bool,
@@ -43,8 +43,7 @@ pub(super) struct Live<F> {
 }
 
 impl<F: Fn(&Flows) -> String> Live<F> {
-    /// Connects to the backend that is asked for. Returns the stream, and the path of the backend's
-    /// socket.
+    /// Connects to the chosen backend. Returns the stream, and the path of the backend's socket.
     ///
     /// # Errors
     ///

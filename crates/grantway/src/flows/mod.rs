@@ -1,9 +1,9 @@
-//! `grantway flows` tells what each TCP flow of a capture or of a running backend did, and why it
-//! stood still.
+//! `grantway flows` shows each TCP flow of a capture or of a running backend, and why it stalled.
 //!
-//! - This module has the command line, and reads a capture. [`live`] is the stream of a backend,
-//!   read as a capture. [`stack`] reads the log of a stack in user space. [`text`] is what is printed. [`page`] is a page with plots that `page.js`
-//!   draws.
+//! - This module has the command line, and reads a capture.
+//! - [`live`] is the stream of a backend, which is read as a capture.
+//! - [`stack`] reads the log of a stack in user space.
+//! - [`text`] has the printed text. [`page`] has a page with plots, which `page.js` draws.
 
 mod live;
 mod page;
@@ -114,19 +114,19 @@ struct Found {
     report: Report,
     /// Number of packets ignored (no timestamp).
     untimed: u64,
-    /// Number of directions to which a log of a stack has something to add.
+    /// Number of directions to which the log of a stack adds something.
     logged: Option<usize>,
     took: Duration,
-    /// Error because of which the rest of the file could not be read.
+    /// Error because of which the rest of the file was not read.
     damage: Option<CaptureError>,
 }
 
-/// Runs the command. A damaged file is told as far as it could be read, then its damage.
+/// Runs the command. If a file is damaged, prints the part that could be read, then the damage.
 ///
 /// # Errors
 ///
-/// The file is no capture or damaged, there is no such flow, or a page or standard
-/// output cannot be written.
+/// The file is not a capture or is damaged, the flow does not exist, or a page or standard output
+/// cannot be written.
 pub fn run(args: &FlowsArgs) -> Result<(), CommandError> {
     let page = args.report.as_deref().map(Destination::at).transpose()?;
     // A log is complete when a capture is read. A stream is read while the log is written.

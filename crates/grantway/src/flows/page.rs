@@ -7,7 +7,7 @@ use grantway_flows::report::{FlowReport, LinesReport, Report};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// Most flows that are drawn; the largest are.
+/// Most flows that are drawn: the largest ones.
 const DRAWN: usize = 24;
 /// Most rows of a table.
 const ROWS: usize = 500;
@@ -79,7 +79,7 @@ fn section(flow: &FlowReport) -> Section {
     }
 }
 
-/// Returns the data of a flow that the script draws.
+/// Returns the data of a flow for the script.
 fn flow(flow: &FlowReport) -> Value {
     let stalls = flow.stalls.iter().map(|stall| {
         json!({
@@ -119,7 +119,7 @@ fn lines(lines: &LinesReport) -> Value {
     })
 }
 
-/// Rounds to six digits behind the point, which are more than a screen shows.
+/// Rounds to six decimal places, which are more than a screen shows.
 fn micro(value: f64) -> f64 {
     (value * 1e6).round() / 1e6
 }

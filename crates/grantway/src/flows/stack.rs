@@ -13,7 +13,7 @@ const LINE: u64 = 4096;
 ///
 /// # Errors
 ///
-/// The file cannot be read, or is no log.
+/// The file cannot be read, or is not a log.
 pub(super) fn read(path: &Path) -> Result<StackLog, CommandError> {
     let failed = |what: String| CommandError::Failed(format!("{}{what}", path.display()));
     let file = File::open(path).map_err(|error| failed(format!(": {error}")))?;

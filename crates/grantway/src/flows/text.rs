@@ -9,14 +9,14 @@ use std::fmt::Write;
 
 /// Columns of a line.
 const LINE: usize = 80;
-/// Columns of a line that a table of flows takes beside numbers and names of flows.
+/// Columns of a table's line without numbers and names of flows.
 const OTHERS: usize = 40;
-/// Most letters of the interface at which a flow was seen, as many as Linux gives its name.
+/// Most letters of the interface of a flow: as many as Linux gives a name.
 const PLACE: usize = 15;
 /// Most stalls that are listed.
 const STALLS: usize = 50;
 
-/// Returns all text that is printed.
+/// Returns the whole printed text.
 pub(super) fn of(found: &Found, args: &FlowsArgs) -> String {
     let report = &found.report;
     let mut out = summary(found);
@@ -124,19 +124,19 @@ pub(super) fn table(flows: &[FlowReport]) -> Table {
     table
 }
 
-/// Returns the place at which a flow was seen, in a few letters.
+/// Returns the place of a flow, in a few letters.
 fn place(flow: &FlowReport) -> String {
     let name = flow.point_name.as_deref().map(|name| name.chars().take(PLACE).collect());
     name.unwrap_or_else(|| flow.point.to_string())
 }
 
-/// Returns a number of few digits, the last one of which is a `part`.
+/// Returns a number with few digits. Its last digit is a `part`.
 fn few(value: f64, part: f64) -> String {
     number((value * part).round() / part)
 }
 
-/// Returns the ends of a flow, such as `10.0.0.1:40000 > 10.0.0.2:80`. Both ends are cut if the
-/// text would be longer than `most`.
+/// Returns the ends of a flow, such as `10.0.0.1:40000 > 10.0.0.2:80`. Both ends are shortened if
+/// the text would have more than `most` characters.
 pub(super) fn name(flow: &FlowReport, most: usize) -> String {
     let whole = format!("{} > {}", flow.client, flow.server);
     if whole.len() <= most {
@@ -235,7 +235,7 @@ fn details(flow: &FlowReport) -> String {
     out
 }
 
-/// Returns what the senders' own stacks say, if they keep a log.
+/// Returns the data of the senders' own logs, if there are any.
 fn own(flow: &FlowReport) -> String {
     if flow.directions.iter().all(|direction| direction.stack.is_none()) {
         return String::new();

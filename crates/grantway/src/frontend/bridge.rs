@@ -12,11 +12,11 @@ use grantway_ports::{Port, PortError, SentBurst};
 use in_place::InPlace;
 use outlet::Outlet;
 
-/// Bytes of copied frames that one burst may fill in either direction, without the room of the last
+/// Most bytes of copied frames in one burst, in either direction, without the room for the last
 /// frame.
 const FILL: usize = 256 * 1024;
 
-/// Bytes of a large frame that are private, and judged, if a port has the others in the vif's pages.
+/// Private bytes of a large frame, which are judged. The port reads the others in the vif's pages.
 const HEAD: usize = 128;
 
 /// Error that ended a bridge.
@@ -24,7 +24,7 @@ const HEAD: usize = 128;
 pub enum Trouble {
     /// The backend broke the protocol, or the platform is gone.
     Queue(VifError),
-    /// The port is of no more use.
+    /// The port cannot be used any longer.
     Port(PortError),
     /// A thread could not be started, or panicked.
     Thread(String),
@@ -64,7 +64,7 @@ impl Drops {
         self.rx_port += other.rx_port;
     }
 
-    /// Returns names and values, for machines.
+    /// Returns the name and the value of each counter, for programs.
     pub fn fields(&self) -> impl Iterator<Item = (&'static str, u64)> {
         [
             ("tx_length", self.tx_length),
@@ -91,7 +91,7 @@ pub struct InPages {
 }
 
 impl InPages {
-    /// Returns names and values, for machines.
+    /// Returns the name and the value of each counter, for programs.
     pub fn fields(&self) -> impl Iterator<Item = (&'static str, u64)> {
         [
             ("tx_frames", self.tx_frames),
@@ -103,7 +103,7 @@ impl InPages {
     }
 }
 
-/// Counters of what crossed, and of what did not.
+/// Counters of frames that crossed, and of frames that did not.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Tally {
     /// Frames that did not cross.
@@ -123,7 +123,7 @@ impl Tally {
     }
 }
 
-/// Both ends of a bridge, and the counters of what crossed.
+/// Both ends of a bridge, and counters.
 pub struct Ends {
     /// The vif's end.
     pub queue: Queue,
@@ -133,7 +133,7 @@ pub struct Ends {
     pub tally: Tally,
 }
 
-/// Way in which frames get from one end to the other, chosen when the vif connects.
+/// The way of frames from one end to the other, chosen when the vif connects.
 trait Carry: Send {
     /// Moves at most a burst from the port to the vif. Returns true if a frame moved.
     fn transmit(&mut self, ends: &mut Ends) -> Result<bool, Trouble>;
@@ -148,15 +148,15 @@ trait Carry: Send {
     fn forget_waiting(&mut self);
 }
 
-/// Returns true if the backend takes every unfinished frame that a port may give, and is trusted: it
-/// can read what a port wrote to pages, even if that is not sent.
+/// Returns true if the backend accepts each unfinished frame of a port, and is trusted. It can read
+/// what a port wrote to pages, even if the frame is not sent.
 fn takes_all(features: BackendFeatures) -> bool {
     let BackendFeatures { scatter_gather, checksum_ipv4, checksum_ipv6, .. } = features;
     let large = features.gso_tcpv4 && features.gso_tcpv6;
     features.trusted && scatter_gather && checksum_ipv4 && checksum_ipv6 && large
 }
 
-/// Two ends, and the way in which frames cross.
+/// Two ends, and the way of frames between them.
 pub struct Bridge {
     /// The ends.
     pub ends: Ends,
@@ -185,20 +185,19 @@ impl Bridge {
         Ok(sent || received)
     }
 
-    /// Asks both ends for a signal before the thread sleeps. Returns true if there is work
-    /// already.
+    /// Asks both ends for a signal before the thread waits. Returns true if there is work already.
     pub fn arm(&mut self) -> Result<bool, Trouble> {
         let there = self.ends.queue.arm()?;
         Ok(there || (self.wants_frames() && self.ends.port.readiness().is_now()))
     }
 
-    /// Returns true if the port shall wake the thread. While frames wait for room, the
-    /// port's own bounded queue fills.
+    /// Returns true if the port must wake the thread. While frames wait for room, the port's own
+    /// bounded queue fills.
     pub fn wants_frames(&self) -> bool {
         !self.way.is_waiting()
     }
 
-    /// Forgets the frames that wait for room: the link is down.
+    /// Drops the frames that wait for room, because the link is down.
     pub fn forget_waiting(&mut self) {
         self.way.forget_waiting();
     }

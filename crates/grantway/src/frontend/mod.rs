@@ -1,9 +1,9 @@
 //! `grantway frontend`: a vif in user space, bridged to a TAP or another port.
 //!
-//! The main thread has the vif: its place in the store, its state, and the questions of operators.
+//! The main thread has the vif: its nodes in the store, its state, and the questions of operators.
 //! Each queue has a thread of its own (`workers`), which joins it to a queue of the port
-//! (`bridge`). Obstacles between the process and its vif on Xen are found before anything begins
-//! (`grantway_command::obstacle`).
+//! (`bridge`). On Xen, obstacles between the process and its vif are found before the first
+//! connection (`grantway_command::obstacle`).
 
 mod bridge;
 mod rest;
@@ -34,18 +34,18 @@ use std::time::{Duration, Instant};
 use tracing::{info, warn};
 use workers::Workers;
 
-/// Time that the backend gets to close in order when this process is told to end.
+/// Time for the backend to close when this process ends.
 const FAREWELL: Duration = Duration::from_secs(3);
-/// Time between two looks for a vif that is to come back.
+/// Time between two looks for a vif that was detached.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Time that a restored domain may be without the vif.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Carries frames until it is told to end.
+/// Moves frames until a signal ends the process.
 ///
 /// # Errors
 ///
-/// The host, the vif or the port cannot be had, or the host went away.
+/// The host, the vif or the port cannot be used, or the host has ended.
 pub fn run(args: &FrontendArgs) -> Result<(), CommandError> {
     let spec = port_spec(args)?;
     let signals = Signals::take()?;
@@ -76,7 +76,7 @@ pub fn run(args: &FrontendArgs) -> Result<(), CommandError> {
     Frontend { vif, place, ctl, devid, linked, attached, wished }.run(&signals, &reports)
 }
 
-/// Returns the port that the vif is to be bridged to, by the command line.
+/// Returns the port for the vif, from the command line.
 fn port_spec(args: &FrontendArgs) -> Result<PortSpec, CommandError> {
     let spec = match (&args.tap, &args.port) {
         (Some(name), _) => format!("tap:{name}").parse(),
@@ -99,7 +99,7 @@ fn port_spec(args: &FrontendArgs) -> Result<PortSpec, CommandError> {
     }
 }
 
-/// Opens the port, and checks that it can have as many queues as are asked for.
+/// Opens the port, and checks that it can have the requested number of queues.
 fn open_port(
     spec: &PortSpec,
     args: &FrontendArgs,
@@ -140,16 +140,16 @@ struct Frontend {
     place: Place,
     ctl: CtlSocket,
     devid: u32,
-    /// State of the link that was last told.
+    /// State of the link in the last line of the log about it.
     linked: bool,
-    /// True until it was told that the vif was detached.
+    /// True until the log has a line about a detached vif.
     attached: bool,
     /// Buffer policy that was asked for.
     wished: BufferPolicy,
 }
 
 impl Frontend {
-    /// Serves the vif until it is told to end. A vif that is detached is waited for.
+    /// Serves the vif until a signal ends the process. Waits for a vif that is detached.
     fn run(&mut self, signals: &Signals, reports: &ReportSocket) -> Result<(), CommandError> {
         let mut ending: Option<Instant> = None;
         let mut rest = Rest::default();
@@ -244,8 +244,8 @@ impl Frontend {
         }
     }
 
-    /// Goes on in a domain that was restored. Its toolstack has the vif in the store before it lets
-    /// the domain go on, or soon afterwards, unless it was detached before.
+    /// Continues in a domain that was restored. The toolstack writes the vif's nodes before the
+    /// domain continues, or soon afterwards, unless the vif was detached before.
     fn resume(&mut self, signals: &Signals) -> Result<(), CommandError> {
         let since = Instant::now();
         let mut taking = TakeAway::default();
@@ -270,7 +270,7 @@ impl Frontend {
         Ok(())
     }
 
-    /// Goes on with the device that is in the vif's place now.
+    /// Continues with the device that is in the vif's place now.
     fn renew(&mut self) -> Result<(), CommandError> {
         self.vif.set_reopen(self.place.reopen(self.devid));
         match self.vif.renew() {
@@ -285,7 +285,7 @@ impl Frontend {
         }
     }
 
-    /// Logs the reason why the vif is held, and the time for which it rests.
+    /// Logs the reason why the vif is held, and the time until the next attempt.
     fn tell_failure(&mut self, rest: Duration) {
         match self.vif.take_failure() {
             Some(failure) => warn!("{failure}; next attempt in {rest:?}"),
@@ -326,7 +326,7 @@ impl Frontend {
     }
 
     /// Logs that the backend refused to stage pages. A kernel's netback with a control ring refuses
-    /// in this way, so it is no warning unless staging was asked for by name.
+    /// in this way, so it is a warning only if staging was asked for by name.
     fn tell_refusal(&self, refusal: StagingRefusal) {
         let policy = self.vif.policy_in_force();
         match (self.wished, refusal.status) {
@@ -337,7 +337,7 @@ impl Frontend {
         }
     }
 
-    /// Takes the trouble that ended a thread. Returns true if the vif was closed for it.
+    /// Takes the fault that ended a thread. Returns true if the vif was closed because of it.
     fn take_troubles(&mut self) -> Result<bool, CommandError> {
         match self.vif.runner_mut().trouble() {
             None => Ok(false),
@@ -350,7 +350,7 @@ impl Frontend {
         }
     }
 
-    /// Removes the port, since the vif is closed for good.
+    /// Removes the port, because the vif is closed for ever.
     fn leave(&mut self) -> Result<(), CommandError> {
         self.vif.runner_mut().remove_port()
     }

@@ -1,19 +1,19 @@
-//! Rests between connections that fail.
+//! Pauses between connections that fail.
 
 use std::time::{Duration, Instant};
 
-/// The first rest.
+/// The first pause.
 const FIRST: Duration = Duration::from_millis(200);
-/// The longest rest.
+/// The longest pause.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Each rest is twice as long as the one before, until a connection has lasted for longer than the
-/// rest that it came after.
+/// Each pause is twice as long as the one before, until a connection lasts longer than the pause
+/// before it.
 pub struct Rest {
     next: Duration,
-    /// The failure after which the present rest began.
+    /// Time of the failure after which the present pause began.
     failed: Option<Instant>,
-    /// The moment since when the vif has been connected.
+    /// Time at which the vif was connected.
     connected: Option<Instant>,
 }
 
@@ -29,8 +29,8 @@ impl Rest {
         self.connected.get_or_insert(now);
     }
 
-    /// Notes that the vif is held because of a failure. Returns the length of the rest that begins
-    /// with that; none if it has begun already.
+    /// Notes that the vif is held because of a failure. Returns the length of the pause that begins
+    /// now, or `None` if it began before.
     pub fn begin(&mut self, now: Instant) -> Option<Duration> {
         if self.failed.is_some() {
             return None;
@@ -44,7 +44,7 @@ impl Rest {
         Some(self.next)
     }
 
-    /// Ends the rest if it is over. Returns true if it is.
+    /// Ends the pause if its time is over. Returns true if it is.
     pub fn end(&mut self, now: Instant) -> bool {
         let over = self.left(now) == Some(Duration::ZERO);
         if over {
@@ -54,12 +54,12 @@ impl Rest {
         over
     }
 
-    /// Gives up the rest, if there is one: the vif is no longer held.
+    /// Ends a pause early, because the vif is no longer held.
     pub fn cancel(&mut self) {
         self.failed = None;
     }
 
-    /// Returns the time that is left of the rest, if there is one.
+    /// Returns the remaining time of the pause, if there is one.
     pub fn left(&self, now: Instant) -> Option<Duration> {
         self.failed.map(|failed| self.next.saturating_sub(now.duration_since(failed)))
     }

@@ -1,4 +1,4 @@
-//! A thread for each queue of the vif, with a queue of the port to itself.
+//! A thread for each queue of the vif. Each thread has a queue of the port.
 
 use super::bridge::{Bridge, Drops, Tally, Trouble};
 use grantway_backend::{Idle, Pace, Still, WaitMode};
@@ -14,11 +14,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Time for which a thread that finds work keeps its processor: the thread that takes its frames
-/// further may wait for it, and frames that nothing takes are lost.
+/// Time for which a thread with work keeps its processor. The next thread on the way of its frames
+/// may wait for this processor, and frames that no thread takes are lost.
 const KEPT: Duration = Duration::from_micros(50);
-/// Rounds without a frame after which the thread gives its processor away. A round without a frame
-/// is a few loads here, and a system call as long as many of them.
+/// Rounds without a frame after which the thread yields its processor. Such a round costs a few
+/// loads, and a system call as much as many rounds.
 const STILL_ROUNDS: u32 = 64;
 /// Time between two looks at commands and events while there is work.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -29,7 +29,7 @@ enum Command {
     Link(bool),
     /// Request for a report of the queue.
     Inspect(Sender<QueueReport>),
-    /// Request to end, and to give back queue and port.
+    /// Request to end, and to give back the queue and the port.
     Stop,
 }
 
@@ -59,12 +59,12 @@ impl QueueReport {
     }
 }
 
-/// The main thread's side of all queue threads.
+/// The main thread's end of all queue threads.
 pub struct Workers {
     mode: WaitMode,
     api: Api,
     merge: bool,
-    /// Queues of the port, in order, while no thread has them. The first is kept for as long as the
+    /// Queues of the port without a thread, in order. The first one is kept for as long as the
     /// command runs.
     ports: Vec<Box<dyn Port>>,
     threads: Vec<Thread>,
@@ -72,12 +72,12 @@ pub struct Workers {
     idle: Vec<Queue>,
     /// True if frames may cross.
     linked: bool,
-    /// Frames that did not cross on connections that ended.
+    /// Frames that did not cross in ended connections.
     past_drops: Drops,
     /// Counters of queues of the port that were closed.
     past_ports: Option<PortReport>,
     bell: Bell,
-    /// Troubles of this connection. Those of an earlier one are dropped with it.
+    /// Faults of this connection. Those of an earlier one are dropped with it.
     troubles: Receiver<Trouble>,
     teller: Sender<Trouble>,
 }
@@ -98,8 +98,8 @@ impl Thread {
 }
 
 impl Workers {
-    /// Returns an object without threads and without a port. TCP segments are merged for the port
-    /// if `merge` is true.
+    /// Returns the workers without threads and without a port. Segments are merged for the port if
+    /// `merge` is true.
     pub fn new(mode: WaitMode, api: Api, merge: bool) -> Result<Self, CommandError> {
         let (teller, troubles) = channel();
         Ok(Self {
@@ -123,35 +123,35 @@ impl Workers {
         self.ports = vec![port];
     }
 
-    /// Returns a descriptor that is readable if there may be trouble, or other pages to stage.
+    /// Returns a descriptor that is readable if there may be a fault, or other pages to stage.
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.bell.descriptor()
     }
 
-    /// Has the descriptor be quiet until a thread rings again. To be called before all is looked at
-    /// for which a thread rings.
+    /// Makes the descriptor not readable until a thread rings again. Call this before looking for
+    /// the reason.
     pub fn hush(&self) {
         self.bell.hush();
     }
 
-    /// Returns a trouble that ended a thread, or kept it from starting.
+    /// Returns a fault that ended a thread, or prevented its start.
     pub fn trouble(&mut self) -> Option<Trouble> {
         self.troubles.try_recv().ok()
     }
 
-    /// Tells all threads if frames may cross.
+    /// Sets for all threads whether frames can cross.
     pub fn set_link(&mut self, up: bool) {
         if std::mem::replace(&mut self.linked, up) != up {
             self.threads.iter().for_each(|thread| thread.tell(Command::Link(up)));
         }
     }
 
-    /// Returns true if frames may cross.
+    /// Returns true if frames can cross.
     pub fn linked(&self) -> bool {
         self.linked
     }
 
-    /// Removes the port, since the vif is gone for good.
+    /// Removes the port, because the vif is gone for ever.
     pub fn remove_port(&mut self) -> Result<(), CommandError> {
         match self.ports.first_mut() {
             Some(port) => port.remove().map_err(CommandError::failed),
@@ -176,16 +176,16 @@ impl Workers {
         self.mode
     }
 
-    /// Returns the frames that did not cross, on all connections together. `now` is the present
-    /// state of the queues.
+    /// Returns the frames that did not cross, over all connections. `now` is the present state of
+    /// the queues.
     pub fn drops(&self, now: &[QueueReport]) -> Drops {
         let mut sum = self.past_drops;
         now.iter().for_each(|queue| sum.add(&queue.tally.drops));
         sum
     }
 
-    /// Returns the counters of the port, of all its queues together. `now` is the present state of
-    /// the queues.
+    /// Returns the counters of the port, over all its queues. `now` is the present state of the
+    /// queues.
     pub fn port_report(&self, now: &[QueueReport]) -> Option<PortReport> {
         let idle = self.ports.iter().map(|port| port.report());
         let busy = now.iter().map(|queue| queue.port.clone());
@@ -278,14 +278,14 @@ impl Runner for Workers {
     }
 }
 
-/// Tells the main thread of a trouble.
+/// Sends a fault to the main thread.
 fn tell(teller: &Sender<Trouble>, bell: &Bell, trouble: Trouble) {
     // Nobody listens if the connection has ended.
     let _ = teller.send(trouble);
     bell.ring();
 }
 
-/// A thread's own side.
+/// A queue thread.
 struct Worker {
     name: String,
     bridge: Bridge,
@@ -296,7 +296,7 @@ struct Worker {
 }
 
 impl Worker {
-    /// Carries frames until it is told to stop, or cannot go on.
+    /// Moves frames until a command ends the thread, or an error.
     fn run(mut self, teller: &Sender<Trouble>, bell: &Bell) -> Bridge {
         if let Err(trouble) = self.rounds(bell) {
             tell(teller, bell, trouble);
@@ -305,8 +305,8 @@ impl Worker {
         self.bridge
     }
 
-    /// Gives the bridge its turns, and sleeps if there is nothing to do. Rings the main thread's
-    /// bell if other pages are to be staged.
+    /// Gives the bridge its turns, and waits if there is no work. Rings the main thread's bell if
+    /// other pages are to be staged.
     fn rounds(&mut self, bell: &Bell) -> Result<(), Trouble> {
         let start = Instant::now();
         let (mut kept, mut looks) = (Pace::new(start, KEPT), Pace::new(start, LOOK_EVERY));
@@ -355,7 +355,7 @@ impl Worker {
         }
     }
 
-    /// Does what a command asks for. Breaks if the thread is to end.
+    /// Carries out a command. Breaks if the thread must end.
     fn obey(&mut self, command: Command) -> Result<ControlFlow<()>, Trouble> {
         match command {
             Command::Link(up) => {
@@ -375,8 +375,8 @@ impl Worker {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Looks if a command or an event of the vif came. If there is no work, sleeps until one of
-    /// them comes, or a frame of the port.
+    /// Looks for commands and events of the vif. If there is no work, waits for one of them or for
+    /// a frame of the port.
     fn look(&self, there: bool) -> Result<[bool; 2], Trouble> {
         let timeout = there.then_some(Duration::ZERO);
         let queue = self.bridge.ends.queue.descriptor().ok_or_else(|| {

@@ -1,5 +1,4 @@
-//! A client of the exporter. Its request is read to the end, and its answer is written to the end;
-//! nothing waits.
+//! A client of the exporter. Its request is read, and its answer is written, without waiting.
 
 use grantway_command::patience;
 use std::io::{ErrorKind, Read, Write};
@@ -7,7 +6,7 @@ use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// Most bytes of a request; a scraper sends some hundred.
+/// Most bytes of a request. A scraper sends some hundred.
 pub const REQUEST_MAX: usize = 4096;
 /// Time that a client has for its request and answer together.
 pub const PATIENCE: Duration = Duration::from_secs(5);
@@ -17,7 +16,7 @@ pub struct Client {
     stream: TcpStream,
     since: Instant,
     request: Vec<u8>,
-    /// Bytes of the answer, once it is known, and how many of them are written.
+    /// Bytes of the answer, once it is known, and the number of written bytes.
     answer: Option<(Vec<u8>, usize)>,
 }
 
@@ -26,7 +25,7 @@ pub struct Client {
 pub enum Step {
     /// The client waits for its socket.
     Waits,
-    /// The client asked for the metrics.
+    /// The client asks for the metrics.
     Asks,
     /// The client has its answer, or is gone.
     Done,
@@ -39,7 +38,7 @@ pub enum Refusal {
     Malformed,
     /// The request is for another path.
     NotFound,
-    /// The request is of another method.
+    /// The request has another method.
     Method,
     /// The request is longer than [`REQUEST_MAX`].
     TooLong,
@@ -60,12 +59,12 @@ impl Refusal {
 }
 
 impl Client {
-    /// Takes a client that came at the time `since`. The socket must not block.
+    /// Takes a client that connected at the time `since`. The socket must not block.
     pub fn new(stream: TcpStream, since: Instant) -> Self {
         Self { stream, since, request: Vec::new(), answer: None }
     }
 
-    /// Returns the time at which the client has to be done.
+    /// Returns the time at which the client must be finished.
     pub fn deadline(&self) -> Instant {
         self.since + patience::answer(PATIENCE)
     }
@@ -136,7 +135,7 @@ impl Client {
     }
 }
 
-/// Judges a request once all of it has come. Returns none before, and `Ok` if the request is for
+/// Judges a request once it is complete. Returns `None` before that, and `Ok` if the request is for
 /// the metrics.
 fn judge(request: &[u8]) -> Option<Result<(), Refusal>> {
     if request.len() > REQUEST_MAX {

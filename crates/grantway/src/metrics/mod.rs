@@ -1,8 +1,8 @@
 //! `grantway backend --metrics ADDR` serves the report of a backend to Prometheus.
 //!
-//! A thread of its own has the clients ([`http`]): a few at a time, each for a bounded time. The
+//! A thread of its own serves the clients ([`http`]): a few at a time, each for a limited time. The
 //! thread asks the control thread for a report at most once per second, however often clients ask.
-//! [`text`] writes the report. Workers do no work for this but what a report asks of them.
+//! [`text`] writes the report. Workers only do the work of a report.
 
 mod http;
 mod text;
@@ -18,11 +18,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// Most clients at a time. One more replaces the client that came first.
+/// Most clients at a time. A further client replaces the oldest one.
 const CLIENTS_MAX: usize = 16;
 /// Greatest age of an answer.
 const FRESH: Duration = Duration::from_secs(1);
-/// Time that the control thread has for a report.
+/// Time for the control thread to make a report.
 const REPORT_WITHIN: Duration = Duration::from_secs(2);
 /// Time for which no client is accepted after the system refused a descriptor.
 const BREATH: Duration = Duration::from_millis(100);
@@ -39,7 +39,7 @@ impl Metrics {
     ///
     /// # Errors
     ///
-    /// The address cannot be had.
+    /// The address cannot be used.
     pub fn listen(address: SocketAddr) -> Result<TcpListener, CommandError> {
         let failed = |e: std::io::Error| {
             CommandError::Failed(format!(
@@ -51,8 +51,8 @@ impl Metrics {
         Ok(listener)
     }
 
-    /// Serves from a thread of its own for as long as the process lives. The thread has the rights
-    /// of the calling thread.
+    /// Serves from a thread of its own until the process ends. The thread has the rights of the
+    /// calling thread.
     ///
     /// # Errors
     ///
@@ -73,7 +73,7 @@ impl Metrics {
         self.bell.descriptor()
     }
 
-    /// Gives a report if one is wanted.
+    /// Makes a report if one is wanted.
     pub fn serve(&self, report: impl FnOnce() -> Value) {
         self.bell.hush();
         if self.wanted.try_recv().is_ok() {
@@ -113,7 +113,7 @@ impl Exporter {
         }
     }
 
-    /// Waits until a client comes, can go on, or has used up its time.
+    /// Waits until a client connects, can continue, or has used up its time.
     fn wait(&self, clients: &[Client]) {
         let mut polled = vec![PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN)];
         polled.extend(clients.iter().map(|client| {
@@ -148,7 +148,7 @@ impl Exporter {
         }
     }
 
-    /// Returns the metrics, at most [`FRESH`] old. Returns none if the control thread gives no
+    /// Returns the metrics, at most [`FRESH`] old. Returns `None` if the control thread makes no
     /// report in time.
     fn text(&mut self, now: Instant) -> Option<&str> {
         let fresh = self.text.as_ref().is_some_and(|&(at, _)| now.duration_since(at) < FRESH);

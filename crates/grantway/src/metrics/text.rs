@@ -188,8 +188,8 @@ impl Page {
         self.family(name, "counter", help, samples);
     }
 
-    /// Adds the counters of a table. Rows with the same metric stand one after the other in the
-    /// table, so that the metric has one heading.
+    /// Adds the counters of a table. Rows with the same metric are next to each other in the table,
+    /// so that the metric has one heading.
     fn counters(
         &mut self,
         of: &str,

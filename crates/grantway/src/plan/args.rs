@@ -73,7 +73,7 @@ pub struct PlanArgs {
     pub json: bool,
 }
 
-/// Port of a vif, as far as it takes something.
+/// Port of a vif, if it uses resources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PlanPort {
@@ -84,7 +84,7 @@ pub enum PlanPort {
 }
 
 impl PlanPort {
-    /// Returns the name as `--port` of the backend has it.
+    /// Returns the name for the option `--port` of the backend.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Tap => "tap",

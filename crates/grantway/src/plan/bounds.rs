@@ -1,4 +1,4 @@
-//! Limits of the backend's work and tables that vifs share. They hold whatever guests do.
+//! Limits of the backend's work and tables that vifs share. No guest can exceed them.
 
 use super::Plan;
 use crate::shares::{connections_max, fragmented_max};
@@ -14,12 +14,11 @@ use serde::Serialize;
 pub struct Bound {
     /// Name of the resource.
     pub what: &'static str,
-    /// Amount that all vifs have together.
+    /// Amount for all vifs together.
     pub all: u64,
-    /// Amount that each vif has for itself, whatever the others do; none if nothing is kept for a
-    /// vif.
+    /// Amount that is reserved for each vif, or `None` if nothing is reserved.
     pub least: Option<u64>,
-    /// Most that one vif may have; none without such a limit.
+    /// Most that one vif may use, or `None` without such a limit.
     pub most: Option<u64>,
     /// Consequence if more is needed.
     pub beyond: &'static str,

@@ -1,4 +1,4 @@
-//! Limits that the vifs meet: the need of each, its value, and how to raise it.
+//! Limits that the vifs may reach: the need, the limit's value, and the command that raises it.
 
 use super::Plan;
 use super::machine::Machine;
@@ -15,28 +15,28 @@ use grantway_hypervisor::GrantRef;
 use grantway_netif::ctrl::GREF_LIST_ENTRIES;
 use serde_json::{Value, json};
 
-/// Descriptors that a backend has before it has a vif.
+/// Descriptors of a backend without a vif.
 const OWN_DESCRIPTORS: u64 = 64;
 
-/// A limit that the vifs meet.
+/// A limit that the vifs may reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limit {
     /// Name by which the limit is set.
     pub name: &'static str,
-    /// Domain, process or part that has the limit.
+    /// Domain, process or part with the limit.
     pub of: String,
     /// Amount that is needed.
     pub need: u64,
-    /// Value by default.
+    /// Default value.
     pub default: u64,
-    /// Value on this machine, if it can be seen.
+    /// Value on this machine, if it can be read.
     pub here: Option<u64>,
-    /// Remedy that raises the limit far enough.
+    /// Command that raises the limit enough.
     pub raise: String,
 }
 
 impl Limit {
-    /// Returns true if the limit suffices: its value on this machine if that is known, else its
+    /// Returns true if the limit is large enough, by its value on this machine or else by its
     /// default.
     pub fn fits(&self) -> bool {
         self.need <= self.here.unwrap_or(self.default)
@@ -56,7 +56,7 @@ impl Limit {
     }
 }
 
-/// Returns all limits that the plan meets, those of the guests first.
+/// Returns all limits that the plan may reach, those of the guests first.
 pub fn limits(plan: &Plan, machine: &Machine) -> Vec<Limit> {
     let mut limits = of_guests(plan, machine);
     limits.extend(of_xen(plan, machine));
@@ -115,7 +115,7 @@ fn of_guests(plan: &Plan, machine: &Machine) -> Vec<Limit> {
     ]
 }
 
-/// Returns the limits that Xen sets to the backend's domain.
+/// Returns Xen's limits for the backend's domain.
 fn of_xen(plan: &Plan, machine: &Machine) -> Vec<Limit> {
     let (vif, vifs) = (plan.vif(), plan.vifs);
     let of = || plan.place().to_owned();
@@ -222,7 +222,7 @@ fn of_process(plan: &Plan, machine: &Machine) -> Vec<Limit> {
     ]
 }
 
-/// Returns the limits of the store for an unprivileged domain with a backend; dom0 has none.
+/// Returns the store's limits for an unprivileged domain with a backend. dom0 has none.
 fn of_store(plan: &Plan) -> Vec<Limit> {
     let vif = plan.vif();
     let [nodes, watches] = [vif.backend_nodes(), vif.watches()].map(|n| n * plan.vifs);
@@ -242,7 +242,7 @@ fn of_store(plan: &Plan) -> Vec<Limit> {
     ]
 }
 
-/// Returns the remedy for a quota of the store, for both programs that may run xenstored.
+/// Returns the command that raises a quota of the store, for both programs that can be xenstored.
 fn raise_store(quota: &str, option: &str, need: u64) -> String {
     let enough = roomy(need);
     format!(
@@ -251,7 +251,7 @@ fn raise_store(quota: &str, option: &str, need: u64) -> String {
     )
 }
 
-/// Returns a number of event channels that suffices, and that xl accepts.
+/// Returns a number of event channels that is large enough, and that xl accepts.
 fn more_ports(need: u64) -> u64 {
     (roomy(need + 1) - 1).min(ports(PortTable::Fifo))
 }

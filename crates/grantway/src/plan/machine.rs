@@ -1,4 +1,4 @@
-//! Limits of this machine that can be seen from here.
+//! Limits of this machine that can be read.
 
 use super::args::DomainKind;
 use crate::doctor::facts::limits::Limits;
@@ -10,7 +10,7 @@ use rustix::process::{Resource, getrlimit};
 /// Limits of this machine. A limit that this machine cannot know is `None`.
 #[derive(Debug, Clone, Default)]
 pub struct Machine {
-    /// Mode in which the machine runs, if it is Xen and no guest.
+    /// Mode in which the machine runs, if it runs on Xen and is not a guest.
     pub kind: Option<DomainKind>,
     /// Pages that gntalloc may grant, if the machine is a guest.
     pub gntalloc: Option<u64>,
@@ -18,7 +18,7 @@ pub struct Machine {
     pub grant_frames: Option<u64>,
     /// Pages of a domain's maptrack table.
     pub maptrack_frames: Option<u64>,
-    /// Grants that gntdev maps at a time.
+    /// Grants that gntdev maps at one time.
     pub gntdev: Option<u64>,
     /// Areas that a process may have.
     pub map_count: Option<u64>,

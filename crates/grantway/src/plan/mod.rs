@@ -1,10 +1,13 @@
-//! `grantway plan` says what n vifs need, and whether they get it.
+//! `grantway plan` shows the resources that vifs need, and whether they are there.
 //!
-//! - [`args`]: the command line; [`need`]: what the vifs take; [`judge`]: the limits that they
-//!   meet; [`machine`]: those of this machine; [`bounds`]: what the vifs share.
+//! - [`args`]: the command line.
+//! - [`need`]: resources for the vifs.
+//! - [`judge`]: limits that the vifs may reach.
+//! - [`machine`]: limits of this machine.
+//! - [`bounds`]: resources that the vifs share.
 //!
-//! [`grantway_command::footprint`] says what one vif takes, and [`grantway_command::limits`] what
-//! is allowed by default.
+//! [`grantway_command::footprint`] has the needs of one vif, and [`grantway_command::limits`] the
+//! default limits.
 
 pub mod args;
 mod bounds;
@@ -25,7 +28,7 @@ use serde::{Serialize, Serializer};
 use serde_json::json;
 use std::path::Path;
 
-/// Vifs that are planned, and the place of their backend.
+/// Planned vifs, and the place of their backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 struct Plan {
     vifs: u64,
@@ -97,11 +100,11 @@ impl Plan {
     }
 }
 
-/// Prints what the vifs need.
+/// Prints the needs of the vifs.
 ///
 /// # Errors
 ///
-/// The command line asks for something impossible; or, with `--check`, a limit is too small.
+/// The command line asks for something impossible. Or, with `--check`, a limit is too small.
 pub fn run(args: &PlanArgs) -> Result<(), CommandError> {
     let machine = Machine::gather(&Roots::system(Path::new(RUN_FOLDER)));
     let plan = Plan::of(args, &machine)?;

@@ -1,19 +1,19 @@
-//! Resources that the vifs take, line by line.
+//! Resources for the vifs, line by line.
 
 use super::Plan;
 use grantway_command::table::Table;
 use serde::Serialize;
 
-/// A resource that the vifs take.
+/// A resource that the vifs need.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Need {
-    /// Side that takes the resource: guest or backend.
+    /// End that needs the resource: guest or backend.
     pub side: &'static str,
     /// Name of the resource.
     pub what: &'static str,
     /// Unit of the numbers.
     pub unit: Unit,
-    /// Amount for one queue; none if the resource is the vif's.
+    /// Amount for one queue, or `None` if the resource belongs to the vif.
     pub queue: Option<u64>,
     /// Amount for one vif.
     pub vif: u64,
@@ -41,7 +41,7 @@ impl Unit {
     }
 }
 
-/// Returns everything that the vifs take.
+/// Returns all resources that the vifs need.
 pub fn needs(plan: &Plan) -> Vec<Need> {
     use Unit::{Bytes, Count};
     // A vif of one queue shows what a queue takes.

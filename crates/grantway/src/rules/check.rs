@@ -1,4 +1,4 @@
-//! `grantway rules check`: a file of rules, and its faults.
+//! `grantway rules check`: a rules file, and its faults.
 
 use clap::Args;
 use grantway_command::error::CommandError;
@@ -64,7 +64,7 @@ pub struct CheckArgs {
     pub json: bool,
 }
 
-/// Checks the file, and prints what it has or its faults.
+/// Checks the file, and prints its content or its faults.
 ///
 /// # Errors
 ///

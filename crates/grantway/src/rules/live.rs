@@ -1,4 +1,4 @@
-//! File of rules that a running backend obeys.
+//! The rules file of a running backend.
 
 use super::read;
 use grantway_backend::Backend;
@@ -24,7 +24,7 @@ pub fn secret() -> Result<Secret, CommandError> {
     Ok(Secret(first, second))
 }
 
-/// A file of rules, and the result of reading it last.
+/// A rules file, and the result of the last time it was read.
 pub struct LiveRules {
     path: PathBuf,
     secret: Secret,
@@ -33,13 +33,13 @@ pub struct LiveRules {
 }
 
 impl LiveRules {
-    /// Takes a file that is not read yet.
+    /// Takes a file, without reading it.
     #[must_use]
     pub fn new(path: &Path, secret: Secret) -> Self {
         Self { path: path.to_owned(), secret, loaded: 0, refused: None }
     }
 
-    /// Reads the file. From its next list on, the backend obeys the rules.
+    /// Reads the file. The backend uses the rules from its next list on.
     ///
     /// # Errors
     ///
@@ -56,8 +56,8 @@ impl LiveRules {
         loaded
     }
 
-    /// Returns JSON: the file, how often it was loaded, and why it was refused when it was read
-    /// last.
+    /// Returns JSON: the file, the number of times it was loaded, and the reason if it was refused
+    /// the last time.
     #[must_use]
     pub fn report(&self) -> Value {
         json!({ "file": self.path, "loaded": self.loaded, "refused": self.refused })

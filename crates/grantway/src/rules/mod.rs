@@ -1,4 +1,4 @@
-//! `grantway rules` checks files of rules, and shows what running rules did.
+//! `grantway rules` checks rules files, and shows counters of loaded rules.
 
 mod check;
 mod live;
@@ -36,7 +36,7 @@ pub enum RulesWhat {
 ///
 /// # Errors
 ///
-/// The file cannot be read, or is invalid; or no backend runs.
+/// The file cannot be read or is invalid, or no backend runs.
 pub fn run(args: &RulesArgs) -> Result<(), CommandError> {
     match &args.what {
         RulesWhat::Check(args) => check::run(args),

@@ -1,4 +1,4 @@
-//! `grantway rules show` shows what the rules of a running backend counted.
+//! `grantway rules show` shows the counters of a running backend's rules.
 
 use crate::nodes;
 use crate::running::RunningArgs;
@@ -27,7 +27,7 @@ pub struct ShowArgs {
     pub of: RunningArgs,
 }
 
-/// Shows the counts.
+/// Shows the counters.
 ///
 /// # Errors
 ///
@@ -36,7 +36,7 @@ pub fn run(args: &ShowArgs) -> Result<(), CommandError> {
     show(&args.of.fetch()?, args.of.json)
 }
 
-/// Shows the counts in a backend's report.
+/// Shows the counters in a backend's report.
 ///
 /// # Errors
 ///

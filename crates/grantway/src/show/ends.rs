@@ -1,4 +1,4 @@
-//! The ends of vifs that reports tell of.
+//! The ends of vifs, read from reports.
 
 use crate::top::sample::{Port, Sample};
 use grantway_command::error::CommandError;
@@ -69,7 +69,7 @@ impl Ends {
     ///
     /// # Errors
     ///
-    /// A report is of another version of this command.
+    /// A report has another version than this command.
     pub fn read(reports: Map<String, Value>) -> Result<Self, CommandError> {
         let mut ends = Self { backends: Vec::new(), frontends: Vec::new() };
         for (name, report) in reports {
@@ -91,8 +91,8 @@ impl Ends {
     }
 }
 
-/// Returns the name of a frontend's vif, by the name of its socket. On Xen the socket does not name
-/// the domain, so the vif is named by its place in the domain's own part of the store.
+/// Returns the name of a frontend's vif, by the name of its socket. On Xen this name does not have
+/// the domain, so the vif has the name of its folder in the domain's own part of the store.
 pub fn frontend_vif(socket: &str) -> String {
     match socket.strip_prefix("frontend-") {
         Some(number) if number.contains('.') => format!("vif{number}"),

@@ -1,6 +1,6 @@
-//! `grantway show` shows what running backends and frontends do, by subject.
+//! `grantway show` shows running backends and frontends, by subject.
 //!
-//! [`ends`] is what a report says, [`rows`] are the rows of each subject.
+//! [`ends`] has the data of a report, and [`rows`] the rows of each subject.
 
 mod ends;
 mod rows;
@@ -82,7 +82,7 @@ pub enum ShowSubject {
 ///
 /// # Errors
 ///
-/// No program that has the subject runs in the folder, or an option does not belong to the subject.
+/// No program with the subject runs in the folder, or an option does not fit the subject.
 pub fn run(args: &ShowArgs) -> Result<(), CommandError> {
     use ShowSubject::{Drops, Hash, Host, Nodes, Queues, Rules, Staging, Vifs, Workers};
 

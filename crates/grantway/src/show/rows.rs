@@ -31,7 +31,7 @@ pub trait Row: Serialize {
 ///
 /// # Errors
 ///
-/// No row is of the vif that is asked for, or standard output cannot be written.
+/// No row belongs to the vif that was asked for, or standard output cannot be written.
 pub fn show<R: Row>(rows: &[R], vif: Option<&str>, json: bool) -> Result<(), CommandError> {
     if json {
         return output::line(json!(rows).to_string());
@@ -59,7 +59,7 @@ pub struct VifRow {
     tx_packets: u64,
     rx_packets: u64,
     dropped: u64,
-    /// Pages of the guest that the backend maps, or that the frontend staged.
+    /// Pages of the guest that the backend has mapped, or that the frontend has staged.
     pages: u64,
 }
 
@@ -133,7 +133,7 @@ pub struct QueueRow {
     notifies: u64,
     /// Requests of the guest that wait for the backend.
     tx_waiting: Option<u32>,
-    /// Pages that the guest posted and that are free.
+    /// Pages that the guest posted and that have no frame.
     rx_posted: Option<u32>,
 }
 
@@ -200,7 +200,7 @@ pub fn queues(ends: &Ends, only: Option<&str>) -> Vec<QueueRow> {
 /// Dropped packets of one reason.
 #[derive(Debug, Serialize)]
 pub struct DropRow {
-    /// Name of the vif; `uplink`, or `rules` for what a backend's graph dropped.
+    /// Name of the vif, or `uplink`, or `rules` for drops by a backend's graph.
     vif: String,
     end: String,
     reason: String,
@@ -221,8 +221,8 @@ impl Row for DropRow {
     }
 }
 
-/// Returns the drops of both ends: only reasons that occurred. What the graph of a backend dropped
-/// is also part of `tx rules` and `rx rules` of its vifs.
+/// Returns the drops of both ends, for reasons that occurred. Drops by the graph of a backend are
+/// also in `tx rules` and `rx rules` of its vifs.
 pub fn drops(ends: &Ends, only: Option<&str>) -> Vec<DropRow> {
     let mut rows = Vec::new();
     let mut add = |vif: &str, end: &str, reason: String, packets: u64| {

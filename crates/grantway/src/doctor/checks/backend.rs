@@ -6,8 +6,8 @@ use crate::doctor::finding::{Finding, shown};
 use crate::doctor::hints::{Hints, quoted};
 use crate::shares;
 
-/// Judges if a backend runs. Without online vifs a backend is not needed yet, so its absence is
-/// only a warning; but if xen-netback is `kept_away` as well, the next guest has no network.
+/// Judges if a backend runs. Without online vifs no backend is needed yet, so its absence is only a
+/// warning. But if xen-netback is `kept_away`, too, the next guest has no network.
 pub fn judge(
     backend: &BackendFact,
     vifs: &[VifNodes],
@@ -53,8 +53,8 @@ pub fn judge(
     }
 }
 
-/// Judges how much the vifs of each backend use of what they share. Returns a warning for a backend
-/// if little is left of something. Rounds and steps of control are the longest so far.
+/// Judges how much the vifs of each backend use of shared resources. Returns a warning for a
+/// backend if little is left of one. Rounds and steps are the longest so far.
 pub fn bounds(backend: &BackendFact) -> Vec<Finding> {
     let BackendFact::Serves { bounds, .. } = backend else { return Vec::new() };
     bounds.iter().map(one).collect()

@@ -6,8 +6,8 @@ use crate::doctor::facts::vhost::Vhost;
 use crate::doctor::finding::{Finding, Verdict};
 use crate::doctor::hints::Hints;
 
-/// Judges Xen's devices. A device that this domain's role needs must be usable; any other may be
-/// missing, with a warning.
+/// Judges Xen's devices. A device that the role of this domain needs must be usable. Another device
+/// may be missing, with a warning.
 pub fn judge(process: &Process, role: Role) -> Vec<Finding> {
     let serves = role != Role::Guest;
     let socket = process.store_socket;
@@ -49,7 +49,7 @@ fn device(name: &str, what: &str, state: DeviceState, needed: bool, role: Role) 
     }
 }
 
-/// Judges the device of TAPs, which must be usable if `needed`. Other ports serve without it.
+/// Judges the device of TAPs, which must be usable if it is `needed`. Other ports work without it.
 pub fn tun(process: &Process, needed: bool) -> Finding {
     let subject = "/dev/net/tun";
     let verdict = if needed { Verdict::Fail } else { Verdict::Warn };
@@ -70,7 +70,7 @@ pub fn tun(process: &Process, needed: bool) -> Finding {
     Finding::new(verdict, subject, &format!("{found}{rest}"), Some(remedy))
 }
 
-/// Judges the device of TAPs whose frames a thread of the kernel moves, if a backend has such ports.
+/// Judges the device of vhost-net, if a backend has such ports.
 pub fn vhost(Vhost { user, device, module }: &Vhost, hints: &Hints) -> Option<Finding> {
     let subject = "/dev/vhost-net";
     let needed = format!("needed by --port vhost of {}", user.as_deref()?);

@@ -1,4 +1,4 @@
-//! Findings about what the embedded host needs of the kernel.
+//! Findings about features of the kernel that the embedded host needs.
 
 use crate::doctor::facts::process::Process;
 use crate::doctor::finding::Finding;

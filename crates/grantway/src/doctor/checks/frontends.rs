@@ -1,4 +1,4 @@
-//! Findings about each vif of this domain's own: the frontend that runs it.
+//! Findings about each vif of this domain itself: the frontend that runs it.
 
 use crate::doctor::facts::frontends::{FrontendFact, Ours};
 use crate::doctor::facts::vifs::OwnVif;
@@ -45,7 +45,7 @@ pub fn judge(vif: &OwnVif, frontend: &FrontendFact) -> Finding {
     }
 }
 
-/// Returns how buffers cross, and the reason why they are not staged, if so.
+/// Returns the buffer policy, and the reason if pages are not staged.
 fn crossing(vif: &OwnVif, ours: &Ours) -> String {
     let Ours { wished, agreed, policy, staged, .. } = ours;
     let why = match agreed.as_str() {

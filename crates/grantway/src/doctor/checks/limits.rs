@@ -1,4 +1,4 @@
-//! Findings about limits: the number of queues that fit into what may be granted and mapped.
+//! Findings about limits: the number of queues that may be granted and mapped.
 
 use crate::doctor::facts::limits::{Limits, XenLimit};
 use crate::doctor::facts::platform::{PlatformFacts, Role};
@@ -10,10 +10,10 @@ use grantway_command::limits::{
     for_buffers, raise_gntalloc, raise_map_count, roomy, with_buffers, xen_option,
 };
 
-/// Pages that a queue grants at most, and that are mapped for it at most.
+/// Most pages that a queue grants, and most pages that are mapped for it.
 const QUEUE_PAGES: u64 = Footprint::largest_queue();
 const QUEUE_MAPPED: u64 = Footprint::most_mapped();
-/// Most areas that the pages of a queue are in.
+/// Most areas with the pages of a queue.
 const QUEUE_AREAS: u64 = grantway_backend::policy::QUEUE_AREAS as u64;
 
 /// Judges the limits that matter to `role`, if `queues` are attached.

@@ -1,5 +1,5 @@
-//! Findings about the interfaces of vifs: there, up, in their bridge, of one MTU, and none left
-//! over.
+//! Findings about the interfaces of vifs: each exists, is up, is in its bridge, and has the right
+//! MTU. No interface is left over.
 
 use crate::doctor::facts::links::Link;
 use crate::doctor::facts::vifs::VifNodes;
@@ -7,8 +7,8 @@ use crate::doctor::finding::Finding;
 use crate::doctor::hints::{Hints, quoted};
 use grantway_netif::XenbusState;
 
-/// Judges the interfaces of the vifs. Returns a finding for each fault, and one that counts the
-/// sound interfaces.
+/// Judges the interfaces of the vifs. Returns a finding for each fault, and one with the number of
+/// interfaces in order.
 pub fn judge(vifs: &[VifNodes], links: &[Link], hints: &Hints) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut sound = 0;
@@ -86,7 +86,7 @@ fn one(vif: &VifNodes, link: &Link, links: &[Link], hints: &Hints) -> Vec<Findin
     findings
 }
 
-/// Finds TAPs that no vif of the store has.
+/// Finds TAPs that belong to no vif of the store.
 pub fn leftovers(vifs: &[VifNodes], links: &[Link]) -> Vec<Finding> {
     let known = |link: &&Link| !vifs.iter().any(|vif| is_of(vif, &link.name));
     let taps = links.iter().filter(|link| link.tap).filter(known);

@@ -1,4 +1,4 @@
-//! Findings about the kernel's backend, which must not claim what ours serves.
+//! Findings about the kernel's backend, which must not take vifs of Grantway.
 
 use crate::doctor::facts::netback::Netback;
 use crate::doctor::finding::{Finding, Verdict, shown};
@@ -7,7 +7,7 @@ use crate::doctor::hints::quoted;
 const SUBJECT: &str = "xen-netback";
 const FORBID: &str = r"printf 'blacklist xen-netback\ninstall xen-netback /bin/false\n' > /etc/modprobe.d/grantway.conf";
 
-/// Judges the module and the vifs that it holds.
+/// Judges the module, and the vifs that it has.
 pub fn judge(netback: &Netback) -> Vec<Finding> {
     let mut findings = vec![module(netback)];
     findings.extend(next_boot(netback));
@@ -26,7 +26,7 @@ pub fn judge(netback: &Netback) -> Vec<Finding> {
     findings
 }
 
-/// Judges who serves vifs after the next boot, if xen-netback is kept away for good.
+/// Judges which backend serves vifs after the next boot, if xen-netback is always kept away.
 fn next_boot(Netback { forbidden, succeeded, .. }: &Netback) -> Option<Finding> {
     let (by, succeeded) = (forbidden.as_deref()?, (*succeeded)?);
     Some(match succeeded {

@@ -5,7 +5,7 @@ use crate::doctor::finding::{Finding, shown};
 
 const SUBJECT: &str = "platform";
 
-/// Returns the finding for a machine that is not Xen, of which nothing else is looked at.
+/// Returns the finding for a machine without Xen, which is the only one.
 pub fn not_xen(facts: &PlatformFacts) -> Finding {
     let found = match &facts.hypervisor {
         Some(name) => format!("not Xen: /sys/hypervisor/type says {:?}", shown(name)),
@@ -16,7 +16,7 @@ pub fn not_xen(facts: &PlatformFacts) -> Finding {
     Finding::fail(SUBJECT, found, remedy)
 }
 
-/// Returns the finding about this domain: Xen's version, and the role that the domain has.
+/// Returns the finding about this domain: Xen's version, and the domain's role.
 pub fn judge(facts: &PlatformFacts, role: Role) -> Finding {
     let version = facts.version.as_deref().unwrap_or("unknown version");
     let kind = facts.kind.as_deref().map(|kind| format!(" ({})", shown(kind))).unwrap_or_default();

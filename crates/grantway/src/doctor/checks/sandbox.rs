@@ -1,4 +1,4 @@
-//! Findings about the means by which a backend can give up rights.
+//! Findings about the sandbox of a backend.
 
 use crate::doctor::finding::Finding;
 use grantway_sandbox::{Landlock, Offer, Part};

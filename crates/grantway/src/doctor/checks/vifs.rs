@@ -1,4 +1,4 @@
-//! Findings about each vif, by what both ends wrote into the store.
+//! Findings about each vif, by the nodes of both ends in the store.
 
 use crate::doctor::facts::backend::{BackendFact, Served};
 use crate::doctor::facts::vifs::{StoreFact, VifNodes};
@@ -101,14 +101,15 @@ pub fn judge(vif: &VifNodes, backend: &BackendFact, hints: &Hints) -> Finding {
     }
 }
 
-/// Returns true if both ends say that they are connected. A guest that loads an XDP program says
-/// Reconfiguring meanwhile, and its backend answers Reconfigured.
+/// Returns true if both ends are connected by their states. While a guest loads an XDP program, its
+/// state is Reconfiguring, and that of its backend Reconfigured.
 fn is_in_use((backend, frontend): (Option<XenbusState>, Option<XenbusState>)) -> bool {
     matches!(backend, Some(Connected | Reconfigured))
         && frontend.is_some_and(XenbusState::has_rings)
 }
 
-/// Judges a vif of which both ends say that they are connected: the backend that runs must say so, too.
+/// Judges a vif whose two ends are connected by their states. The running backend must report the
+/// same.
 fn served(vif: &VifNodes, name: &str, backend: &BackendFact, hints: &Hints) -> Finding {
     match backend {
         BackendFact::Absent => Finding::fail(
@@ -140,8 +141,8 @@ fn served(vif: &VifNodes, name: &str, backend: &BackendFact, hints: &Hints) -> F
     }
 }
 
-/// Returns how a vif's buffers cross, and why they are not staged. Returns nothing if the backend
-/// does not say.
+/// Returns the buffer policy of a vif, and the reason if pages are not staged. Returns no text if
+/// the backend does not report a policy.
 fn crossing(vif: &VifNodes, served: &Served) -> String {
     let Served { policy, mapped, .. } = served;
     let why = match policy.as_str() {

@@ -16,7 +16,7 @@ use std::time::Duration;
 pub enum BackendFact {
     /// No backend listens.
     Absent,
-    /// No right of this user to ask the backend, or to look into the folder.
+    /// The user may not ask the backend, or may not read the folder.
     Denied {
         /// Path of the socket or of the folder.
         socket: String,
@@ -34,12 +34,12 @@ pub enum BackendFact {
         bounds: Vec<Bounds>,
         /// Uplinks of the backends' own bridges.
         uplinks: Vec<Uplink>,
-        /// Port of the vifs of each backend, as its command line has it.
+        /// Port of the vifs of each backend, from its command line.
         ports: Vec<String>,
     },
 }
 
-/// Limits of what all vifs of a backend share, and of steps in time.
+/// Limits of resources that all vifs of a backend share, and of its rounds and steps.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bounds {
     /// Used and largest amount of each share.
@@ -68,7 +68,7 @@ pub struct Served {
     pub name: String,
     /// True if packets may flow.
     pub connected: bool,
-    /// Policy by which buffers cross at most; empty if the backend does not say.
+    /// Buffer policy that was agreed on; empty if the backend does not report it.
     pub policy: String,
     /// Pages of buffers that are mapped now.
     pub mapped: u64,

@@ -1,4 +1,4 @@
-//! Facts about a vif of this domain's own: the frontend that runs it.
+//! Facts about a vif of this domain itself: the frontend that runs it.
 
 use crate::doctor::bound::within;
 use crate::doctor::finding::shown;
@@ -6,12 +6,12 @@ use crate::doctor::roots::Roots;
 use grantway_command::control::{self, frontend_socket};
 use serde_json::Value;
 
-/// Frontends that are seen to run a vif.
+/// Frontends that run a vif.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FrontendFact {
-    /// Driver of the kernel that holds the vif, if one does: `vif` is xen-netfront's name.
+    /// Driver of the kernel that has the vif, if there is one. The name of xen-netfront is `vif`.
     pub driver: Option<String>,
-    /// Report of our own frontend, if one runs.
+    /// Report of Grantway's frontend, if it runs.
     pub ours: Option<Ours>,
 }
 

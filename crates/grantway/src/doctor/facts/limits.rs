@@ -1,4 +1,4 @@
-//! Facts about limits: how much may be granted and mapped.
+//! Facts about limits on granted and mapped pages.
 
 use super::platform::Role;
 use crate::doctor::bound::output_of;
@@ -23,12 +23,12 @@ pub struct Limits {
     pub map_count: Option<u64>,
     /// Pages of a domain's grant table.
     pub grant_frames: Option<XenLimit>,
-    /// Pages of a domain's table of what it maps.
+    /// Pages of a domain's table of mapped grants.
     pub maptrack_frames: Option<XenLimit>,
 }
 
 impl Limits {
-    /// Reads the limits. Xen's own limits are known in dom0 only.
+    /// Reads the limits. Only dom0 can read those of Xen.
     pub fn gather(roots: &Roots, role: Role) -> Self {
         let mut limits = Self {
             gntalloc: roots.number("sys/module/xen_gntalloc/parameters/limit"),
@@ -52,7 +52,7 @@ impl Limits {
     }
 }
 
-/// Returns a parameter of the running Xen, which Xen 4.14 and later show.
+/// Returns a parameter of the running Xen, which Xen 4.14 or later shows.
 fn parameter(roots: &Roots, name: &str) -> Option<XenLimit> {
     let text = output_of(
         &roots.program("xenhypfs")?,
@@ -69,7 +69,8 @@ fn command_line(roots: &Roots) -> Option<String> {
     Some(line.trim_start().trim_start_matches(':').trim().to_owned())
 }
 
-/// Returns an option of Xen's command line. The last one counts, and without any the default.
+/// Returns an option of Xen's command line. The last one counts. Without the option, returns the
+/// default.
 fn option(line: &str, name: &str, default: u64) -> XenLimit {
     let mut values = line.split_whitespace().filter_map(|word| {
         let (key, value) = word.split_once('=')?;

@@ -4,7 +4,7 @@ use crate::doctor::roots::Roots;
 
 /// Flag of a tun device: the device is a TAP.
 const IFF_TAP: u64 = 0x2;
-/// Flag of a tun device: the device stays when nobody holds it.
+/// Flag of a tun device: the device stays if no program has it.
 const IFF_PERSIST: u64 = 0x800;
 /// Flag of an interface: the interface is up.
 const IFF_UP: u64 = 0x1;
@@ -16,13 +16,13 @@ pub struct Link {
     pub name: String,
     /// Largest IP packet in bytes.
     pub mtu: Option<u64>,
-    /// The bridge (or other master) that it is in.
+    /// The bridge (or other master) of the interface.
     pub bridge: Option<String>,
     /// True if the interface is a TAP.
     pub tap: bool,
-    /// True for a TAP that stays when nobody holds it.
+    /// True for a TAP that stays if no program has it.
     pub persistent: bool,
-    /// True if the interface has a carrier: somebody holds the other end of a TAP that is up.
+    /// True if the interface has a carrier: a program has the other end of a TAP that is up.
     pub carrier: bool,
     /// True if the interface is up.
     pub up: bool,

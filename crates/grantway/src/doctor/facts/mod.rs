@@ -1,5 +1,5 @@
-//! Facts of the system, gathered without a judgement. A fact that cannot be read is `None` or
-//! empty: nothing here fails.
+//! Facts of the system, without judgement. A fact that cannot be read is `None` or empty: no
+//! function fails.
 
 pub mod backend;
 pub mod frontends;

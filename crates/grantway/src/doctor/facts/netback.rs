@@ -1,4 +1,4 @@
-//! Facts about the kernel's own backend, which claims the same vifs.
+//! Facts about the kernel's backend, which takes the same vifs.
 
 use crate::doctor::roots::{MODPROBE, Roots};
 use std::collections::BTreeSet;
@@ -13,15 +13,15 @@ pub struct Netback {
     pub loaded: bool,
     /// True if the module is a part of the kernel.
     pub builtin: bool,
-    /// True if the module could be loaded: the kernel has it, or does not say.
+    /// True if the module could be loaded, or if the kernel does not show whether it can.
     pub available: bool,
-    /// File or option that forbids that the module is loaded for a vif.
+    /// File or kernel option that prevents the module from being loaded for a vif.
     pub forbidden: Option<String>,
     /// True if udev runs, which loads modules for new devices.
     pub udev: bool,
-    /// Vifs that a driver of the kernel holds: device and driver.
+    /// Vifs that a driver of the kernel has: device and driver.
     pub bound: Vec<(String, String)>,
-    /// True if a unit starts our backend at the next boot. None without systemd.
+    /// True if a unit starts Grantway's backend at the next boot. `None` without systemd.
     pub succeeded: Option<bool>,
 }
 
@@ -65,7 +65,7 @@ fn is_module(name: &str) -> bool {
     name.replace('-', "_") == MODULE
 }
 
-/// Returns the file, or the kernel's option, that keeps the module from being loaded for a vif.
+/// Returns the file or the kernel option that prevents the module from being loaded for a vif.
 fn forbidden(roots: &Roots) -> Option<String> {
     let options = roots.text("proc/cmdline").unwrap_or_default();
     for option in options.split_whitespace() {
@@ -92,7 +92,7 @@ fn forbidden(roots: &Roots) -> Option<String> {
     None
 }
 
-/// Returns true if a line of modprobe's configuration keeps the module away.
+/// Returns true if a line of modprobe's configuration prevents the module from being loaded.
 fn forbids(line: &str) -> bool {
     let mut words = line.split_whitespace();
     let (Some(word), Some(name)) = (words.next(), words.next()) else { return false };

@@ -14,13 +14,13 @@ pub enum Role {
     Guest,
 }
 
-/// Facts that the kernel tells about the hypervisor.
+/// Facts about the hypervisor, read from the kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PlatformFacts {
     /// Name of the hypervisor: `xen`.
     pub hypervisor: Option<String>,
-    /// True if there is a folder of Xen's devices. In a container sysfs may be missing although
-    /// there are devices.
+    /// True if the folder of Xen's devices exists. In a container sysfs may be missing although the
+    /// devices exist.
     pub devices: bool,
     /// Xen's version, if it is known: `4.17`.
     pub version: Option<String>,
@@ -52,13 +52,13 @@ impl PlatformFacts {
         }
     }
 
-    /// Returns true if a mapped page takes a second handle, for the kernel's own mapping of it.
+    /// Returns true if a mapped page uses a second handle, for the kernel's own mapping of it.
     pub fn maps_twice(&self) -> bool {
         self.kind.as_deref() == Some("PV")
     }
 
-    /// Returns the role of this domain. A driver domain has folders in the store that its toolstack
-    /// makes for no other guest.
+    /// Returns the role of this domain. A driver domain has folders in the store that other guests
+    /// do not have.
     pub fn role(&self, store: &StoreFact) -> Role {
         match store {
             _ if self.control => Role::Dom0,

@@ -1,4 +1,4 @@
-//! Facts about this process: the devices, capabilities and memory that its user may have.
+//! Facts about this process: the devices, capabilities and memory that its user may use.
 
 use crate::doctor::roots::Roots;
 use rustix::fs::{Access, AtFlags, CWD, MemfdFlags};
@@ -9,9 +9,9 @@ use rustix::io::Errno;
 pub enum DeviceState {
     /// The device can be read and written.
     Ready,
-    /// The device is not there.
+    /// The device does not exist.
     Missing,
-    /// The device is there, but this user cannot read and write it.
+    /// The device exists, but this user cannot read and write it.
     Denied,
 }
 

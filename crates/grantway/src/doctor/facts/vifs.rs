@@ -1,4 +1,4 @@
-//! Facts about the vifs that the store has for this domain's backend.
+//! Facts about the vifs in the store that belong to this domain's backend.
 
 use crate::doctor::bound::within;
 use crate::doctor::finding::shown;
@@ -8,7 +8,7 @@ use grantway_netif::{XenbusState, keys};
 use grantway_xenstore::Client;
 use std::time::Duration;
 
-/// Most queues that a guest is believed to have.
+/// Most queues of a guest that count. A larger number in the store is not believed.
 const QUEUES_MAX: u64 = 256;
 
 /// Nodes of a vif, of both ends.
@@ -22,9 +22,9 @@ pub struct VifNodes {
     pub path: String,
     /// The backend's state.
     pub backend: Option<XenbusState>,
-    /// The frontend's state; `None` if its folder is gone, or cannot be seen.
+    /// The frontend's state, or `None` if its folder is gone or cannot be read.
     pub frontend: Option<XenbusState>,
-    /// True if the toolstack wants the vif there.
+    /// True if the toolstack wants the vif to exist.
     pub online: bool,
     /// State that the hotplug script wrote: `connected`, or `error`.
     pub hotplug_status: Option<String>,
@@ -36,27 +36,27 @@ pub struct VifNodes {
     pub mtu: Option<u64>,
     /// Name of the interface, if the toolstack asks for one.
     pub vifname: Option<String>,
-    /// Bridge that the interface is to be in.
+    /// Bridge for the interface.
     pub bridge: Option<String>,
     /// Hotplug script of the vif.
     pub script: Option<String>,
-    /// Queues that the guest says it has, 1 to 256.
+    /// Number of queues that the guest wrote, 1 to 256.
     pub queues: u64,
-    /// True if the backend offers to keep pages mapped that the frontend lists.
+    /// True if the backend offers staging.
     pub offers_staging: bool,
     /// True if the frontend has a control ring.
     pub control_ring: bool,
-    /// True if the frontend says that it uses its pages again and again.
+    /// True if the frontend wrote that it uses its pages again and again.
     pub persistent: bool,
 }
 
 impl VifNodes {
-    /// Returns the vif's name, which is also its interface's if no other was asked for.
+    /// Returns the vif's name, which its interface also has if no other name was asked for.
     pub fn default_name(&self) -> String {
         format!("vif{}.{}", self.domain, self.devid)
     }
 
-    /// Returns a vif that has nothing but its place.
+    /// Returns a vif without facts except its place.
     #[cfg(test)]
     pub fn of(domain: u16, devid: u32) -> Self {
         let path = format!("/local/domain/0/backend/vif/{domain}/{devid}");
@@ -75,14 +75,14 @@ pub struct OwnVif {
     pub backend: Option<XenbusState>,
     /// True if the backend offers a control ring.
     pub control_ring: bool,
-    /// True if the backend says that it stages nothing.
+    /// True if the backend wrote that it offers no staging.
     pub refuses_staging: bool,
 }
 
-/// Facts that the store tells.
+/// Result of reading the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreFact {
-    /// There is neither socket nor device.
+    /// Neither the socket nor the device exists.
     Missing,
     /// The store does not answer in time.
     Silent,
@@ -90,9 +90,9 @@ pub enum StoreFact {
     Refused(String),
     /// The store was read.
     Read {
-        /// True if this was by xenstored's own socket, which is domain 0's.
+        /// True if xenstored's own socket was used, which is in domain 0.
         socket: bool,
-        /// True if this domain has folders that a driver domain has.
+        /// True if this domain has the folders of a driver domain.
         serves: bool,
         /// The vifs of this domain's backend.
         vifs: Vec<VifNodes>,
@@ -102,7 +102,7 @@ pub enum StoreFact {
 }
 
 impl StoreFact {
-    /// Asks the first store that answers, and waits up to `patience` for each.
+    /// Reads the first store that answers, and waits up to `patience` for each.
     pub fn gather(stores: &[StoreAt], patience: Duration) -> Self {
         let mut found = Self::Missing;
         for store in stores {
@@ -176,7 +176,7 @@ fn look(store: &mut dyn StoreOps, socket: bool) -> Result<StoreFact, Error> {
     Ok(StoreFact::Read { socket, serves: serves(store)?, vifs, own })
 }
 
-/// Reads one vif. Returns `None` for a vif that went away meanwhile.
+/// Reads one vif. Returns `None` for a vif that was removed meanwhile.
 fn vif(
     store: &mut dyn StoreOps,
     own: &str,
@@ -236,7 +236,7 @@ fn own_vif(store: &mut dyn StoreOps, devid: u32) -> Result<OwnVif, Error> {
     })
 }
 
-/// Returns a node's value, made harmless; `None` if there is none that this domain may see.
+/// Returns a node's value in a form fit for a terminal, or `None` if this domain cannot read it.
 fn text(store: &mut dyn StoreOps, path: &str) -> Result<Option<String>, Error> {
     match store.read_text(path) {
         Ok(value) => Ok(value.map(|v| shown(v.trim_end_matches('\0'))).filter(|v| !v.is_empty())),
@@ -250,8 +250,8 @@ fn state(text: &str) -> XenbusState {
     XenbusState::from_store(text.as_bytes()).unwrap_or_default()
 }
 
-/// Returns true if our own folder has what a toolstack makes for a driver domain, or for a backend
-/// in it.
+/// Returns true if this domain has the folders that a toolstack makes for a driver domain, or for a
+/// backend in it.
 fn serves(store: &mut dyn StoreOps) -> Result<bool, Error> {
     for name in ["backend", "libxl"] {
         match store.list(name) {

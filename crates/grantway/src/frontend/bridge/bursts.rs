@@ -9,9 +9,9 @@ use grantway_ports::{BURST, FramePlace, PageAligned, RECV_BUFFER};
 
 /// One burst each way, copied through an arena.
 pub(super) struct Bursts {
-    /// Arena of the frames that were read from the port. Nobody else writes to it.
+    /// Arena of the frames that were read from the port. Only the port writes to it.
     outgoing: PageAligned,
-    /// The port's note of what it left there.
+    /// Number of frames that the port left in the arena.
     kept: usize,
     burst: ArrayVec<FramePlace, BURST>,
     /// First frame of `burst` that waits for room on the ring.
@@ -23,8 +23,8 @@ pub(super) struct Bursts {
 }
 
 impl Bursts {
-    /// Allocates the arena of the frames from the port. The port writes large ones to the pages that
-    /// the vif sends them from if `in_place` is true. Frames from the vif go by `outlet`.
+    /// Allocates the arena for frames from the port. If `in_place` is true, the port writes large
+    /// frames to the pages from which the vif sends them. Frames from the vif use `outlet`.
     pub(super) fn new(in_place: bool, outlet: Outlet) -> Self {
         Self {
             outgoing: PageAligned::new(FILL + RECV_BUFFER),

@@ -1,8 +1,8 @@
-//! Test frames that are made and checked in the vif's own pages, by the lending API.
+//! Test frames that are made and checked in the vif's own pages.
 //!
-//! A generator writes its frames where the backend reads them, and a checker reads frames
-//! where the backend wrote them; the port `null` passes them over there. `grantway-bench` measures this way with `--api lend`.
-//! Frames of every other port cross by copy.
+//! A generator writes its frames where the backend reads them. A checker reads frames where the
+//! backend wrote them, and the port `null` skips them there. `grantway-bench --api lend` measures
+//! this way. Frames of all other ports are copied.
 
 use super::bursts::Bursts;
 use super::{Carry, Ends, Trouble};
@@ -22,10 +22,10 @@ const NUMBERS: [u8; BURST] = {
     numbers
 };
 
-/// Frames of generators, of checkers and of `null` in place, of other ports by copy.
+/// The way of frames in place for generators, checkers and `null`, and by copy for other ports.
 pub(super) struct InPlace {
     others: Bursts,
-    /// True while a frame that is to be made waits for room on the ring.
+    /// True while a new frame waits for room on the ring.
     stuck: bool,
 }
 

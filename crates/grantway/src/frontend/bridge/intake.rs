@@ -4,11 +4,11 @@ use super::{Ends, HEAD, Trouble};
 use grantway_frontend::{SendError, TxMeta, VolatileSliceMut};
 use grantway_ports::{BURST, FrameMeta, Port, PortError, SplitMeta, SplitRoom};
 
-/// Bytes of the longest large frame that is worth no page: it is copied.
+/// Longest frame that is copied, in bytes. A page does not pay for shorter ones.
 const COPIED: usize = 2048;
 
-/// The way of large frames. A frame is known to be large once it lies somewhere, so each is expected
-/// to be as large as the one before it.
+/// The way of large frames. The length of a frame is known only after it was read. So each frame is
+/// expected to be as large as the one before it.
 #[derive(Debug, Default)]
 pub(super) struct Intake {
     /// True if the last frame was large.
@@ -80,10 +80,11 @@ impl Intake {
     }
 }
 
-/// Result of a look at the port: a frame, none, or an error.
+/// Result of reading the port: a frame, no frame, or an error.
 type Given = Result<Option<FrameMeta>, PortError>;
 
-/// Has the port write a frame to these pages. Returns the frame for the vif, and for the caller.
+/// Calls the port to write a frame to these pages. Returns the frame for the vif, and for the
+/// caller.
 fn give(
     port: &mut dyn Port,
     buf: &mut [u8],

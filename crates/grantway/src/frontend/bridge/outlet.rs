@@ -12,23 +12,23 @@ use grantway_ports::{
 };
 use grantway_vector::Merger;
 
-/// Bytes of the longest large frame that is copied as a whole: for a TAP, pages are no cheaper up to
-/// here, and are dearer up to 4 KiB (`bench/log.md`, "Received pages lent to a TAP").
+/// Longest large frame that is copied as a whole, in bytes. For a TAP, pages are not cheaper up to
+/// this length, and cost more up to 4 KiB (`bench/log.md`, "Received pages lent to a TAP").
 const COPIED: usize = 8192;
 
-/// Returns true if a frame is worth being read in its pages.
+/// Returns true if it pays to read a frame in its pages.
 fn is_large(len: usize, offload: Offload) -> bool {
     len > COPIED && offload.gso.is_some()
 }
 
-/// The way to the port. Frames are copied out of the vif's pages, merged, and sent in bursts. If the
-/// port reads pages where they lie, it reads large frames there: the first bytes are copied and
-/// judged, and the backend may write the others meanwhile. While no large frames come, all are
-/// copied, which is quicker for short ones.
+/// The way to the port. Frames are copied out of the vif's pages, merged, and sent in bursts. If
+/// the port can read pages in place, large frames stay there: their first bytes are copied and
+/// judged, and the backend may write the others meanwhile. While no large frames come, all frames
+/// are copied, since this is quicker for short ones.
 ///
-/// A page is lent for the time of one call of the port. A burst ends once a quarter of the ring's
-/// pages was lent, and free pages are posted again once there are as many. So no page is kept by
-/// lending, however long the port takes.
+/// A page is lent for one call of the port. A burst ends once a quarter of the ring's pages was
+/// lent. Free pages are posted again once there are as many. So lending keeps no page, even if the
+/// port is slow.
 pub(super) struct Outlet {
     /// Copied frames.
     arena: PageAligned,
@@ -89,7 +89,7 @@ impl Outlet {
         Ok(moved)
     }
 
-    /// Takes a burst of lent frames: sends large ones, and those before them, and copies the others.
+    /// Takes a burst of lent frames. Sends large ones and those before them, and copies the others.
     /// Returns their number.
     fn take_lent(
         &mut self,
@@ -136,7 +136,7 @@ impl Outlet {
         Ok(())
     }
 
-    /// Sends a frame whose first bytes alone are copied. The arena has no other frames.
+    /// Sends a frame of which only the first bytes are copied. The arena has no other frames.
     fn send_in_place(
         &mut self,
         frame: &RxFrame<'_>,
