@@ -528,7 +528,7 @@ fn a_ring_that_was_tampered_with_is_refused() {
 }
 
 #[test]
-fn an_ended_journal_belongs_to_nobody() {
+fn an_ended_journal_is_not_taken_over() {
     let journal = Journal::new(Logged::over(Memory::new()));
     assert_eq!(journal.identity(), None);
     assert_eq!(journal.interface(), 0);

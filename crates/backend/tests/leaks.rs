@@ -53,7 +53,7 @@ fn round(world: &mut World, guest: &mut Hostile, way: usize) {
 }
 
 #[test]
-fn dpdk_cve_2022_0669_what_is_not_used_is_closed() {
+fn dpdk_cve_2022_0669_unused_descriptors_are_closed() {
     let mut world = World::new();
     let mut guest = world.guest();
     for way in 0..5 {

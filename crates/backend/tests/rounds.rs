@@ -256,7 +256,7 @@ fn a_round_ends_with_a_queue_that_fails() {
 /// One frame finds more receivers broken than are taken out of service in a round, and nothing
 /// else is to be done: the worker goes on until all of them are.
 #[test]
-fn all_that_one_frame_finds_broken_are_taken_out_of_service() {
+fn all_receivers_that_one_frame_finds_broken_are_taken_out_of_service() {
     const GUESTS: u16 = 12;
     let mut scene = Scene::new(GUESTS, 0);
     let uplink = scene.world.behind(UPLINK);
@@ -314,7 +314,7 @@ fn no_flood_of_the_uplink_makes_a_round_long() {
 }
 
 #[test]
-fn what_a_turn_leaves_is_sent_later_and_in_order() {
+fn packets_that_a_turn_leaves_are_sent_later_in_order() {
     let mut scene = Scene::new(0, 17);
     let [sender, ..] = &mut scene.floods[..] else { panic!() };
     sender.takes_up(Habit::Counts);

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_at_a_time_and_the_next_one_after_it() {
+    fn one_process_has_the_claim_and_the_next_one_after_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run/backend.lock");
         let first = Claim::take(&path).unwrap();

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn shells_are_told_of_commands_and_options() {
+    fn completions_have_commands_and_options() {
         let folder = generated();
         for name in ["grantway.bash", "grantway.fish", "_grantway"] {
             let path = folder.path().join("completions").join(name);

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn by_path_by_name_and_without() {
+    fn the_service_manager_is_found_by_path_or_by_name_or_is_absent() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();

@@ -82,7 +82,7 @@ impl Drop for Host {
 }
 
 #[test]
-fn a_vif_comes_is_shown_and_goes() {
+fn a_vif_is_attached_shown_and_detached() {
     let host = Host::start();
     let attached = host.attach("mac=00:16:3e:00:00:01,vifname=gwb1,bridge=br0,mtu=9000");
     assert_eq!(attached, "attached vif1.0 (mac 00:16:3e:00:00:01)\n");
@@ -113,7 +113,7 @@ fn a_vif_comes_is_shown_and_goes() {
 }
 
 #[test]
-fn what_cannot_be_is_said_in_one_line() {
+fn impossible_requests_are_refused_in_one_line() {
     let host = Host::start();
     let path = host.path();
     let attach = |vif: &str| ["attach", "--host", path, "--domain", "1", vif].map(str::to_owned);

@@ -66,7 +66,7 @@ fn arrive_on(site: &Site, queues: &[usize]) {
 }
 
 #[test]
-fn what_is_set_is_where_frames_go() {
+fn frames_go_to_the_queues_that_were_set() {
     let _alone = alone();
     let site = Site::start();
     let path = site.path();

@@ -41,7 +41,7 @@ fn verdict(findings: &[Value], subject: &str) -> String {
 }
 
 #[test]
-fn a_machine_without_xen_is_told_in_one_line() {
+fn a_machine_without_xen_gets_one_line() {
     if Path::new("/dev/xen").exists() || Path::new("/sys/hypervisor/type").exists() {
         return skip("this machine runs on a hypervisor that it names");
     }
@@ -95,7 +95,7 @@ fn a_live_embedded_host_is_well() {
 }
 
 #[test]
-fn a_host_that_is_not_there() {
+fn a_host_that_does_not_run() {
     let output = doctor(&["--host", "/nowhere/at all"]);
     assert_eq!(output.status.code(), Some(1), "{}", words(&output));
     assert!(

@@ -155,7 +155,7 @@ fn run(path: &Path, args: &[&str]) -> String {
 }
 
 #[test]
-fn a_planted_trace_is_told_as_it_is() {
+fn a_made_up_trace_is_reported_correctly() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = planted().write(folder.path());
     let text = run(&path, &[]);
@@ -190,7 +190,7 @@ fn a_planted_trace_is_told_as_it_is() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_in_one_line() {
+fn unreadable_files_are_refused_in_one_line() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = planted().write(folder.path());
     let refused = |args: &[&str], parts: &[&str]| {

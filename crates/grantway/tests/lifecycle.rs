@@ -309,7 +309,7 @@ fn a_backend_that_was_told_to_end_is_succeeded() {
 }
 
 #[test]
-fn the_toolstacks_word_on_the_backend_is_shown() {
+fn the_toolstacks_trust_in_the_backend_is_shown() {
     let _alone = alone();
     let site = Site::start();
     let mut backend = site.backend(None, &["--port", "null"]);

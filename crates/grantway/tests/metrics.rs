@@ -40,7 +40,7 @@ fn scrape(at: SocketAddr) -> String {
 }
 
 #[test]
-fn what_prometheus_reads() {
+fn prometheus_reads_all_metrics() {
     let _alone = alone();
     let (site, at) = (Site::start(), address());
     site.attach(&format!("mac={MAC}"));

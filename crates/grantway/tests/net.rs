@@ -73,7 +73,7 @@ fn iperf3_and_pings_of_every_kind_cross_without_an_error() {
 }
 
 #[test]
-fn what_the_guest_sends_crosses_by_mappings() {
+fn packets_of_the_guest_are_mapped() {
     let _alone = alone();
     if !available(&PROGRAMS) {
         return;

@@ -116,7 +116,7 @@ fn check_running(policy: &str, queues: u64) {
 }
 
 #[test]
-fn what_is_planned_is_what_runs() {
+fn planned_needs_are_those_of_running_vifs() {
     let _alone = alone();
     for policy in ["copy", "map", "persistent", "staging"] {
         for queues in [1, 2] {
@@ -146,7 +146,7 @@ fn descriptors_are_bounded_as_planned() {
 }
 
 #[test]
-fn people_get_three_tables_and_what_to_type() {
+fn people_get_three_tables_and_commands() {
     let text = done(&["plan", "--vifs", "300", "--queues", "11", "--policy", "staging"]);
     for part in [
         "300 vifs with 11 queues each, policy staging, port tap, 1 per guest",

@@ -62,7 +62,7 @@ fn check_report(report: &Value, from_guest: bool) {
 }
 
 #[test]
-fn a_backend_of_fewer_queues_is_taken_at_its_word() {
+fn a_frontend_uses_the_queues_that_its_backend_offers() {
     let _alone = alone();
     let site = Site::start();
     site.attach(&format!("mac={MAC}"));

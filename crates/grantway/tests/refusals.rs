@@ -60,7 +60,7 @@ fn a_wrong_vif_string_is_refused() {
 }
 
 #[test]
-fn what_is_not_there_is_named() {
+fn missing_things_are_named() {
     let _alone = alone();
     let site = Site::start();
     site.attach(&format!("mac={MAC}"));
@@ -140,7 +140,7 @@ fn a_folder_without_a_host_is_refused_by_every_command() {
 }
 
 #[test]
-fn a_port_that_cannot_be_is_refused() {
+fn an_impossible_port_is_refused() {
     let _alone = alone();
     let site = Site::start();
     site.attach(&format!("mac={MAC}"));
@@ -246,7 +246,7 @@ fn the_host_of_another_user_is_refused() {
 }
 
 #[test]
-fn a_tap_that_is_not_to_be_had_is_refused() {
+fn an_unavailable_tap_is_refused() {
     let _alone = alone();
     if !available(&["ip"]) {
         return;

@@ -109,7 +109,7 @@ fn other_names_print_the_same() {
 }
 
 #[test]
-fn what_is_not_there_and_what_does_not_fit_is_said() {
+fn missing_subjects_and_wrong_options_are_refused() {
     let _alone = alone();
     let pair = Pair::start();
     let refusals: [(&[&str], i32, &str); 6] = [

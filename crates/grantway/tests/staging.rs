@@ -151,7 +151,7 @@ fn staged_pages_cost_nothing_and_change_under_load() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_in_one_line() {
+fn impossible_options_are_refused_in_one_line() {
     let _alone = alone();
     let site = Site::start();
     let path = site.path();
@@ -166,7 +166,7 @@ fn what_cannot_be_is_refused_in_one_line() {
 }
 
 #[test]
-fn a_backend_that_offers_less_is_told_of_in_one_line() {
+fn a_backend_that_offers_less_gives_one_line_in_the_log() {
     let _alone = alone();
     let site = Site::start();
     site.attach("");

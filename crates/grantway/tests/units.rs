@@ -40,7 +40,7 @@ fn values(text: &str, setting: &str) -> Vec<String> {
 }
 
 #[test]
-fn systemd_takes_the_units() {
+fn systemd_accepts_the_units() {
     if !met(&[Need::Program("systemd-analyze", "systemd")]) {
         return;
     }

@@ -276,7 +276,7 @@ fn successors_open_the_interface_again_and_connections_live_on() {
 
 /// The host has an address on the interface, and the bridge does not know its station.
 #[test]
-fn what_is_for_the_host_alone_reaches_no_guest() {
+fn frames_for_the_host_alone_reach_no_guest() {
     let _alone = alone();
     if !available(&PROGRAMS) {
         return;
@@ -325,7 +325,7 @@ fn datagrams_in_one_frame_from_the_wire_reach_a_guest_one_by_one() {
 }
 
 #[test]
-fn an_uplink_that_cannot_be_is_refused_in_one_line() {
+fn an_impossible_uplink_is_refused_in_one_line() {
     let _alone = alone();
     if !available(&PROGRAMS) {
         return;

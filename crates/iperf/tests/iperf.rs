@@ -293,7 +293,7 @@ fn short_connections_all_end() {
 }
 
 #[test]
-fn what_cannot_be_is_said_in_one_line() {
+fn impossible_requests_are_refused_in_one_line() {
     let _alone = alone();
     let (_backend, site) = Site::bridged();
     let check = |output: &Output, status: i32, parts: &[&str]| {

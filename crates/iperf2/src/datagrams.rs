@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_lost_and_what_comes_late_is_not() {
+    fn missing_datagrams_are_lost_and_late_ones_are_not() {
         let mut tally = Tally::new(Duration::from_secs(5));
         for (id, ms) in [(1, 0), (2, 1), (5, 2), (4, 3), (-7, 4)] {
             let now = Duration::from_secs(5) + Duration::from_millis(ms);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_is_how_much_the_time_under_way_varies() {
+    fn jitter_is_the_variation_of_the_transit_time() {
         let mut tally = Tally::new(Duration::ZERO);
         for id in 1..=200 {
             let sent = Duration::from_millis(id as u64);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn any_number_is_a_number() {
+    fn any_datagram_number_is_counted() {
         let mut tally = Tally::new(Duration::ZERO);
         for id in [i64::MIN, i64::MAX, 0, -1] {
             let sent = Duration::from_secs(u64::from(u32::MAX));

@@ -208,7 +208,7 @@ mod tests {
 
     /// Compares with the bytes that iperf 2.1.8 sent, by `-t 1 -l 8192 -p 5601`.
     #[test]
-    fn a_test_is_told_as_iperf_tells_it() {
+    fn a_test_has_the_bytes_of_iperf() {
         let amount = Amount::Time(Duration::from_secs(1));
         let test = Test { udp: false, port: 5601, len: 8192, amount, rate: 1 };
         let hex: String = test.bytes().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_long_where_the_test_says_so() {
+    fn ids_have_64_bits_if_the_test_says_so() {
         let sent = Duration::new(0x6b02_c391, 330_640_000);
         let last = Datagram { id: -57, sent };
         let mut bytes = last.bytes().to_vec();

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_short_while_all_that_waits_is_finished_and_fits_a_page() {
+    fn the_port_is_short_while_all_waiting_frames_are_finished_and_fit_a_page() {
         let (mut echo, mut buf) = (Echo::new(), vec![0; RECV_BUFFER]);
         let blank = Offload { checksum: Checksum::Partial, ..Offload::default() };
         echo.send(&[1; 4096], Offload::default()).unwrap();
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_bounded_and_what_does_not_fit_is_dropped() {
+    fn waiting_frames_are_bounded_and_too_long_ones_are_dropped() {
         let mut echo = Echo::new();
         let (frame, offload) = (vec![1; 65_535], Offload::default());
         let taken = (0..100).take_while(|_| echo.send(&frame, offload).is_ok()).count();

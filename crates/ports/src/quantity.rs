@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_quantity_has_its_units_and_a_bare_number_is_in_the_options_own() {
+    fn each_quantity_has_its_units_and_a_bare_number_has_the_options_unit() {
         for (text, packets) in [("20k", 20_000), ("20K/s", 20_000), ("1.5Mpps", 1_500_000)] {
             assert_eq!(packets_per_second(text), Some(packets), "{text}");
         }
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_and_what_does_not_fit_are_refused() {
+    fn other_texts_and_too_large_numbers_are_refused() {
         let odd = [
             "", "k", ".", "1.", ".5", "1.2.3", "-1", "+1", "1 k", "1kk", "1m", "\u{b2}", "1k\u{e9}",
         ];

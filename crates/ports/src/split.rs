@@ -162,7 +162,7 @@ mod tests {
     use grantway_ring::SharedRun;
 
     #[test]
-    fn the_parts_lie_one_behind_the_other() {
+    fn the_parts_of_a_frame_follow_each_other() {
         let run = SharedRun::private(2);
         let pages = [run.page(0).unwrap(), run.page(1).unwrap()];
         pages[0].write(4090, &[3, 4, 5, 6, 7, 8]).unwrap();

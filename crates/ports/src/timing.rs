@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_for_ever_counts_as_a_minute() {
+    fn longer_travel_times_count_as_a_minute() {
         let counts = after(Duration::from_secs(5), Duration::from_secs(3600));
         assert!(counts[0].0 >= LONGEST && counts[0].0 < LONGEST + LONGEST / 64, "{counts:?}");
         assert!(Timing::new(Arc::new(|| Duration::ZERO)).counts().is_empty());

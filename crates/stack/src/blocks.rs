@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_twice_is_named_before_the_range_that_has_it() {
+    fn data_that_came_twice_is_named_before_the_range_that_contains_it() {
         let mut blocks = begun(1000);
         let own = Some((1200, 1500));
         assert_eq!(answer(&mut blocks, (1200, 1500), 1000, own), [(1200, 1500)]);

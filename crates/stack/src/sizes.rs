@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_syn_without_a_size_takes_back_what_an_earlier_one_said() {
+    fn a_syn_without_a_size_resets_the_size_of_an_earlier_syn() {
         let mut sizes = Sizes::default();
         let mut frame = syn(9, 1, 600);
         let found = begin_checksum(&mut frame).unwrap();

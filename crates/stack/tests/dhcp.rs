@@ -328,7 +328,7 @@ fn a_server_that_has_the_client_ask_at_once_gets_few_messages() {
 
 /// A server gives the address that was configured, and another gateway. Then its lease ends.
 #[test]
-fn what_was_configured_comes_back_when_a_lease_has_ended() {
+fn configured_addresses_come_back_when_a_lease_has_ended() {
     let configured: IpCidr = lease(ADDRESS).unwrap().address.into();
     let gateway = Ipv4Address::new(10, 0, 0, 254);
     for full in [false, true] {

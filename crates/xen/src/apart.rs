@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_peer_has_its_own_for_as_long_as_somebody_keeps_it() {
+    fn each_peer_has_a_device_of_its_own_for_as_long_as_it_is_kept() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("gntdev");
         let device = Device::new(path.clone(), "modprobe xen-gntdev", Gntdev::open);

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_the_socket_is_domain_0() {
+    fn a_domain_with_the_socket_of_xenstored_is_domain_0() {
         let system = System::new().with("dev/xen/xenbus", "");
         let socket = system.0.path().join("run/xenstored/socket");
         create_dir_all(socket.parent().unwrap()).unwrap();

@@ -204,14 +204,14 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_too_long_is_refused_as_such() {
+    fn a_message_that_is_too_long_is_refused() {
         let mut client = Client::over(Driver::refusing(&[Errno::INVAL]));
         assert_eq!(errno(client.write("a", &[0; 4090])), Some(StoreErrno::E2big));
         assert_eq!(client.read("a"), Ok(b"value".to_vec()));
     }
 
     #[test]
-    fn an_error_that_is_no_refusal_ends_it() {
+    fn an_error_that_is_no_refusal_ends_the_connection() {
         let mut client = Client::over(Driver::refusing(&[Errno::PIPE]));
         assert!(matches!(client.read("a"), Err(Error::Gone { .. })));
     }

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_of_a_build_that_knows_more_is_refused_and_left_alone() {
+    fn a_journal_of_a_newer_build_is_refused_and_left_alone() {
         let folder = tempfile::tempdir().unwrap();
         let journals = Journals::open(folder.path(), DomId(0)).unwrap();
         let [id, newer] = [3, 4].map(|devid| VifId { domain: DomId(7), devid });
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_before_the_machine_started_is_forgotten() {
+    fn journals_of_an_earlier_boot_are_forgotten() {
         let folder = tempfile::tempdir().unwrap();
         let journals = Journals::open(folder.path(), DomId(0)).unwrap();
         assert_ne!(journals.boot, [0; 16], "Linux gives each start a number");
@@ -285,7 +285,7 @@ mod tests {
     /// A process that was killed before it wrote anything left a file all the same. That file must
     /// go with its vif.
     #[test]
-    fn what_is_no_journal_yet_says_nothing_and_is_not_forgotten() {
+    fn an_empty_journal_has_no_connection_and_is_kept() {
         let folder = tempfile::tempdir().unwrap();
         let journals = Journals::open(folder.path(), DomId(0)).unwrap();
         let id = VifId { domain: DomId(7), devid: 3 };

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_then_one_at_a_time_and_nothing_is_forgotten() {
+    fn a_burst_of_lines_is_logged_then_one_at_a_time_and_all_are_counted() {
         let start = Instant::now();
         let mut voice = Voice::new(start);
         let said = (0..100).filter(|_| voice.speak(start).is_some()).count();

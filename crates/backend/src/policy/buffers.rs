@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_is_only_expected_is_not_used() {
+    fn a_prefetched_page_does_not_count_as_used() {
         const GREF: GrantRef = GrantRef(50);
         const NOW: u32 = 7;
         let mut buffers = Buffers::persistent(Arc::new(Nobody), DomId(9), Quota::new(8));

@@ -183,7 +183,7 @@ mod tests {
     use crate::policy::PolicyLimits;
 
     #[test]
-    fn what_is_set_aside_is_given_back_to_the_page_and_area() {
+    fn reserved_room_is_given_back_to_the_page_and_area() {
         let budget = Budget::new(Mapped { pages: 1000, areas: 100 });
         let quota = Quota::within(&budget, 300);
         let mut one = quota.reserve(200).unwrap();
@@ -202,7 +202,7 @@ mod tests {
 
     /// A vif that takes all it can leaves as much free as it has.
     #[test]
-    fn none_has_more_than_it_leaves_free() {
+    fn no_vif_gets_more_than_it_leaves_free() {
         for limit in [Mapped { pages: 10_000, areas: 100 }, Mapped { pages: 1 << 20, areas: 50 }] {
             let budget = Budget::new(limit);
             let mut held = Vec::new();
@@ -224,7 +224,7 @@ mod tests {
 
     /// By default each of 16 vifs may take as much as a vif can, and so can the next.
     #[test]
-    fn sixteen_that_take_all_leave_as_much_for_the_next() {
+    fn sixteen_greedy_vifs_leave_room_for_the_next() {
         let limits = PolicyLimits::default();
         let budget = Budget::new(limits.all);
         let areas = QUEUE_AREAS * MAX_QUEUES as usize;

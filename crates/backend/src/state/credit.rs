@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_is_right_however_late_one_looks() {
+    fn the_mean_rate_is_right_however_late_it_is_read() {
         for (text, mbits) in [("62500,50000", 10), ("625000,50000", 100), ("6250000,50000", 1000)] {
             for step in [1, 7, 49, 51] {
                 let seconds = 10;
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_larger_than_a_period_goes_in_the_end() {
+    fn a_packet_larger_than_a_period_is_sent_in_the_end() {
         let begin = Instant::now();
         let credit = credit("1000,1000", begin);
         let more = begin + Duration::from_millis(65);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_go_may_be_taken_again() {
+    fn bytes_that_were_given_back_may_be_taken_again() {
         let begin = Instant::now();
         let credit = credit("1000,1000", begin);
         assert_eq!(credit.take(1000, begin), Ok(()));

@@ -110,7 +110,7 @@ mod tests {
     const OTHER: Address = [0x33, 0x33, 0, 0, 0, 1];
 
     #[test]
-    fn what_is_not_listed_stays_out_once_the_guest_asks() {
+    fn unlisted_addresses_are_filtered_once_the_guest_asks() {
         let filter = MulticastFilter::default();
         filter.begin(None, false);
         assert!(filter.passes(&GROUP));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_is_bounded_and_of_groups_only() {
+    fn the_list_is_bounded_and_has_only_multicast_addresses() {
         let filter = MulticastFilter::default();
         assert!(!filter.add([2, 0, 0, 0, 0, 1]));
         for n in 0..LISTED_MAX {

@@ -152,7 +152,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
     #[test]
-    fn the_carrier_is_what_the_last_change_made_it() {
+    fn the_carrier_has_the_state_of_the_last_change() {
         let vif = VifId { domain: DomId(1), devid: 0 };
         let shared = Shared::new(Instant::now, Tap::new(Arc::default(), vif));
         let carrier = AtomicBool::new(true);

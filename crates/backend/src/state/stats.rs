@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_vif_has_what_its_queues_counted_and_loses_nothing_with_them() {
+    fn a_vif_keeps_the_counts_of_its_closed_queues() {
         let counters = VifCounters::default();
         let packets = |n| VifStatsSnapshot { tx_packets: n, ..VifStatsSnapshot::default() };
         let [first, second] = [(); 2].map(|()| counters.begin());
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_reads_while_queues_come_and_go_never_sees_less() {
+    fn counters_never_decrease_while_queues_come_and_go() {
         const TIMES: u64 = 2000;
         let counters = &VifCounters::default();
         std::thread::scope(|scope| {

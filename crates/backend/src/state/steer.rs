@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_its_way_is_bounded_and_the_bound_is_given_back() {
+    fn frames_on_their_way_are_bounded_and_delivered_ones_free_room() {
         let ends = lanes(2);
         let frame = vec![1; 65_000];
         let sent = |ends: &[LaneEnd]| {

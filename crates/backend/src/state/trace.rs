@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn who_listens_gets_heads_and_events_in_order() {
+    fn a_trace_reader_gets_heads_and_events_in_order() {
         let trace = Arc::<Trace>::default();
         let vif = VifId { domain: DomId(7), devid: 3 };
         let tap = Tap::new(Arc::clone(&trace), vif);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_counted() {
+    fn records_without_room_are_counted() {
         let trace = Arc::<Trace>::default();
         let tap = Tap::new(Arc::clone(&trace), VifId { domain: DomId(1), devid: 0 });
         let reader = TraceReader::new(&trace).unwrap();
@@ -274,7 +274,7 @@ mod tests {
     /// A lost signal would leave a reader waiting for a day. Some of the many readers wait already
     /// when there are enough records.
     #[test]
-    fn who_waits_is_woken_when_there_is_enough() {
+    fn a_waiting_reader_is_woken_when_there_are_enough_records() {
         for _ in 0..100 {
             let trace = Arc::<Trace>::default();
             let tap = Tap::new(Arc::clone(&trace), VifId { domain: DomId(1), devid: 0 });

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_port_left_is_its_own_and_void_once_anybody_wrote() {
+    fn frames_that_a_port_left_are_void_once_another_wrote_to_the_arena() {
         let mut left = Left::default();
         assert_eq!(*left.of(1), 0);
         *left.of(1) = 5;

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_posts_nothing_is_drained_stalled_and_taken_back() {
+    fn a_guest_that_posts_nothing_is_drained_and_stalled_until_it_posts() {
         let begin = Instant::now();
         let mut waiting = Waiting::new(Patience::default(), begin);
         for _ in 0..3 {
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_does_not_signal_is_given_little_time_and_keeps_its_carrier() {
+    fn a_guest_that_does_not_signal_gets_little_time_and_keeps_its_carrier() {
         let begin = Instant::now();
         let mut waiting = Waiting::new(Patience::default().without_notify(), begin);
         assert!(push(&mut waiting, waiter(60, 1), begin));
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_bounded_in_memory_however_short_the_frames() {
+    fn waiting_frames_of_any_length_are_bounded_in_memory() {
         let begin = Instant::now();
         for (len, slots) in [(14, 1), (60, 1), (1514, 1), (65_000, 16)] {
             let mut waiting = Waiting::new(Patience::default(), begin);
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn each_has_its_own_bytes_however_they_lie() {
+    fn each_waiting_frame_keeps_its_own_bytes() {
         let begin = Instant::now();
         let mut waiting = Waiting::new(Patience::default(), begin);
         let mut expected = VecDeque::new();
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_flooded_leaves_room_for_what_is_not() {
+    fn flooded_frames_leave_room_for_other_frames() {
         let begin = Instant::now();
         let mut waiting = Waiting::new(Patience::default(), begin);
         let flooded = |len, slots| Waiter { flooded: true, ..waiter(len, slots) };

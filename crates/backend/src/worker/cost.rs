@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_measured_again_and_again_is_believed() {
+    fn repeated_measurements_move_the_estimate() {
         for took in [US * 6, US * 20, US * 48, US * 100, US * 192] {
             let mean = after(100, took);
             assert!(mean.abs_diff(took) < US, "{mean:?} of {took:?}");
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stays_within_bounds_and_one_that_was_disturbed_counts_little() {
+    fn the_estimate_is_bounded_and_one_disturbed_measurement_counts_little() {
         assert!(after(1000, Duration::ZERO) >= US * 6 - Duration::from_nanos(100));
         assert!(after(1000, Duration::from_secs(9)) <= US * 192);
         assert!(after(1, Duration::from_secs(9)) <= US * (48 + 192 / 8));

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_too_much_is_no_more_than_the_thread_was_away() {
+    fn time_charged_too_much_is_at_most_the_time_that_the_thread_was_away() {
         let mut thread = Thread::new();
         thread.turn(LONG, Duration::ZERO);
         // Too short to be told from the thread's own time.
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_used_is_counted() {
+    fn only_used_time_is_counted() {
         let before = processor_time();
         std::thread::sleep(Duration::from_millis(20));
         assert!(processor_time() - before < Duration::from_millis(10));

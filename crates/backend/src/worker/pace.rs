@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn short_rounds_ask_seldom_and_none_makes_a_look_late() {
+    fn short_rounds_rarely_read_the_clock_and_no_look_is_late() {
         let (longest, asked) = looks(10_000, 200);
         assert!(longest <= LOOK_EVERY + Duration::from_nanos(200 * 8), "{longest:?}");
         assert!(asked <= 10_000 / 8 + 8, "{asked}");

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_between_rounds_is_on_who_made_them() {
+    fn time_between_rounds_is_charged_to_the_queues_of_the_round() {
         let fair = Duration::from_millis(50);
         let (mut shares, mut now) = (Shares::default(), Duration::ZERO);
         // One queue has long turns, the other short ones, and a round costs something beside.
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_charged_for_what_no_queue_did() {
+    fn no_queue_is_charged_for_time_that_no_queue_used() {
         // Returns the charges of two queues for a time between two rounds in which each has a turn
         // of 1 us, if `then` happens in that time.
         let charged = |between: Duration, then: fn(&mut Shares, &mut [Account; 2])| {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_moves_nothing_makes_nobody_wait() {
+    fn a_queue_without_packets_delays_no_other() {
         let mut shares = Shares::default();
         let (mut busy, mut idle) = (Account::default(), Account::default());
         for _ in 0..1000 {
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn each_round_serves_somebody() {
+    fn each_round_serves_a_queue() {
         let mut shares = Shares::default();
         let mut accounts = [Account::default(); 3];
         // Random draws: the active queues, their time, and if they move anything.
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn who_slept_has_saved_nothing_and_lost_nothing() {
+    fn a_queue_that_slept_has_saved_no_credit_and_lost_none() {
         let mut shares = Shares::default();
         let (mut busy, mut sleeper) = (Account::default(), Account::default());
         turn(&mut shares, &mut busy, US * 5000, true);

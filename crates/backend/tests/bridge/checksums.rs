@@ -138,7 +138,7 @@ fn a_marked_guest_gets_complete_checksums_and_others_get_what_was_sent() {
 }
 
 #[test]
-fn what_a_marked_guest_sends_is_complete_for_every_receiver() {
+fn frames_of_a_marked_guest_are_complete_for_every_receiver() {
     for workers in CREWS {
         let mut world = World::bridged_by(workers);
         let [mut a, mut b, mut c] = guests(&mut world);
@@ -226,7 +226,7 @@ fn large_frames_of_a_marked_guest_go_on_as_segments_and_segments_are_not_merged(
 }
 
 #[test]
-fn what_cannot_be_completed_goes_nowhere_and_costs_nobody_else() {
+fn a_frame_that_cannot_be_completed_is_dropped_and_costs_no_other_guest() {
     for workers in CREWS {
         let mut world = World::bridged_by(workers);
         let [mut a, mut b, c] = guests(&mut world);

@@ -65,7 +65,7 @@ fn xsa_522_no_packet_of_another_guest_begins_with_a_shorter_slot() {
 }
 
 #[test]
-fn xsa_522_what_is_shorter_than_a_header_reaches_nobody() {
+fn xsa_522_a_frame_shorter_than_a_header_reaches_no_guest() {
     for rules in [false, true] {
         let world = World::bridged();
         let mut world = if rules { by_rules(world, "") } else { world };

@@ -61,7 +61,7 @@ fn uses_up(from: &mut Guest, to: &mut Guest) {
 }
 
 #[test]
-fn what_crosses_the_bridge_begins_behind_the_headroom() {
+fn frames_over_the_bridge_begin_behind_the_headroom() {
     for (most, staged, rules) in [
         (Policy::Copy, false, false),
         (Policy::Map, false, false),

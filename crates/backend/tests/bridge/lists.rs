@@ -106,7 +106,7 @@ fn carry(seed: u64, most: usize) -> Given {
 }
 
 #[test]
-fn lists_reach_whom_their_packets_reach_one_by_one_and_in_their_order() {
+fn lists_reach_the_receivers_of_their_single_packets_in_the_same_order() {
     for seed in 1..=4 {
         let (lists, one_by_one) = (carry(seed, 24), carry(seed, 1));
         let count: usize = lists.guests.iter().map(Vec::len).sum();
@@ -120,7 +120,7 @@ fn lists_reach_whom_their_packets_reach_one_by_one_and_in_their_order() {
 }
 
 #[test]
-fn what_is_brought_for_the_uplink_or_for_all_lies_in_whole_pages_of_the_arena() {
+fn frames_fetched_for_the_uplink_or_for_all_are_in_whole_pages_of_the_arena() {
     let mut world = World::bridged();
     let [mut a, mut b, mut c] = three(&mut world);
     let uplink = world.behind(UPLINK);

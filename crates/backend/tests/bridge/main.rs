@@ -74,7 +74,7 @@ fn frames_of_every_length_and_cut_arrive_whole_where_they_belong() {
 }
 
 #[test]
-fn between_guests_that_staged_their_pages_nothing_is_asked_of_the_hypervisor() {
+fn frames_between_staged_pages_need_no_hypervisor_call() {
     for workers in CREWS {
         let mut world = World::bridged_by(workers);
         let mut guests = [0, 1, 2].map(|number| Guest::boot_staged(&mut world, number, &[]));
@@ -97,7 +97,7 @@ fn between_guests_that_staged_their_pages_nothing_is_asked_of_the_hypervisor() {
 }
 
 #[test]
-fn what_crosses_to_a_guest_is_copied_where_packets_for_a_port_are_mapped() {
+fn under_the_policy_map_frames_to_a_guest_are_copied() {
     for workers in CREWS {
         let mut world = World::bridged_by(workers);
         world.setup.policy.most = Policy::Map;
@@ -124,7 +124,7 @@ fn what_crosses_to_a_guest_is_copied_where_packets_for_a_port_are_mapped() {
 }
 
 #[test]
-fn broadcast_reaches_all_and_ones_own_address_nobody() {
+fn a_broadcast_reaches_all_and_a_frame_to_its_own_sender_no_guest() {
     for workers in CREWS {
         let mut world = World::bridged_by(workers);
         let [mut a, mut b, mut c] = three(&mut world);
@@ -146,7 +146,7 @@ fn broadcast_reaches_all_and_ones_own_address_nobody() {
 }
 
 #[test]
-fn the_uplink_is_one_more_place() {
+fn the_uplink_is_one_more_receiver() {
     for workers in CREWS {
         let mut world = World::bridged_by(workers);
         let [mut a, mut b, c] = three(&mut world);

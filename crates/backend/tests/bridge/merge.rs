@@ -63,7 +63,7 @@ fn merged(world: &World, guest: &Guest) -> u64 {
 }
 
 #[test]
-fn who_takes_large_frames_gets_one_and_others_the_segments() {
+fn receivers_of_large_frames_get_one_and_others_get_segments() {
     for workers in CREWS {
         let mut world = World::bridged_by(workers);
         let [mut a, mut b, mut c] = guests(&mut world);
@@ -97,7 +97,7 @@ fn who_takes_large_frames_gets_one_and_others_the_segments() {
 }
 
 #[test]
-fn one_frame_waits_where_no_page_is_posted() {
+fn one_large_frame_waits_if_no_page_is_posted() {
     for workers in CREWS {
         let mut world = World::bridged_by(workers);
         let [mut a, mut b, c] = guests(&mut world);
@@ -145,7 +145,7 @@ fn a_segment_that_cannot_be_read_ends_those_that_it_is_merged_with() {
 }
 
 #[test]
-fn the_uplink_gets_large_frames_where_it_wants_them() {
+fn the_uplink_gets_large_frames_if_it_wants_them() {
     let tcp = Tcp { v6: false };
     let outside = [2, 0, 0, 0, 9, 9];
     for wants in [false, true] {

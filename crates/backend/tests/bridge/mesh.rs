@@ -55,7 +55,7 @@ fn each_guest_has_a_worker_and_all_of_its_queues_have_that_one() {
 }
 
 #[test]
-fn what_one_worker_learnt_the_others_know_before_anybody_can_ask() {
+fn stations_that_one_worker_learnt_are_known_to_all_before_an_answer_comes() {
     let mut world = meshed();
     let [mut a, mut b, mut c] = three(&mut world);
     a.posts(1);

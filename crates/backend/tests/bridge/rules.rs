@@ -56,7 +56,7 @@ const OWN: &str = "
 ";
 
 #[test]
-fn who_says_that_he_is_another_is_not_heard_whatever_the_length() {
+fn frames_of_any_length_with_a_forged_sender_are_dropped() {
     for workers in CREWS {
         let mut world = by_rules(World::bridged_by(workers), OWN);
         let [mut a, mut b, mut c] = three(&mut world);

@@ -72,7 +72,7 @@ fn has_mapped(world: &World, guest: &Honest, least: usize) {
 }
 
 #[test]
-fn persistent_asks_nothing_of_the_hypervisor_once_it_is_warm() {
+fn persistent_needs_no_hypervisor_call_once_all_pages_are_mapped() {
     let mut world = world();
     // What nobody asked for in a minute is unmapped.
     world.setup.time = Time::Stands;

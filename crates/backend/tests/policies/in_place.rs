@@ -229,7 +229,7 @@ fn a_packet_with_a_page_that_is_not_mapped_is_copied_whole_and_so_are_the_next()
 }
 
 #[test]
-fn a_reference_that_is_none_costs_its_own_packet_and_no_other() {
+fn an_invalid_reference_drops_only_its_own_packet() {
     let (world, mut guest, mut lists, mut rings) = connected();
     let packets: Vec<_> = (0..3).map(|_| Packet::new(&guest, 9000, LARGE)).collect();
     for packet in &packets {
@@ -267,7 +267,7 @@ fn a_packet_that_a_busy_port_refuses_is_answered_and_counted() {
 }
 
 #[test]
-fn frames_of_a_length_that_is_known_last_arrive_as_they_were_meant() {
+fn frames_whose_length_is_known_last_arrive_unchanged() {
     let mut world = World::new();
     let domain = world.boot(GUEST.domain);
     world.attach(GUEST, &[]);

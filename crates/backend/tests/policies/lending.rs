@@ -116,7 +116,7 @@ fn sixteen_pages_are_enough_for_a_ring_of_short_frames() {
 }
 
 #[test]
-fn frames_written_where_they_are_sent_from_arrive_as_they_were_meant() {
+fn frames_written_in_place_arrive_unchanged() {
     let mut world = World::new();
     let mut vif = connect(&mut world, None);
     // Short ones, those of a page, those of several, by turns.
@@ -154,7 +154,7 @@ fn frames_written_where_they_are_sent_from_arrive_as_they_were_meant() {
 }
 
 #[test]
-fn a_burst_is_looked_at_where_it_came_unless_the_backend_is_not_trusted() {
+fn a_burst_is_read_in_place_only_from_a_trusted_backend() {
     for trusted in [None, Some("0")] {
         let mut world = World::new();
         let mut vif = connect(&mut world, trusted);
@@ -188,7 +188,7 @@ fn a_burst_is_looked_at_where_it_came_unless_the_backend_is_not_trusted() {
 }
 
 #[test]
-fn a_backend_that_is_not_trusted_gets_no_second_word() {
+fn an_untrusted_backend_cannot_change_a_received_frame() {
     let mut world = World::new();
     let mut vif = connect(&mut world, Some("0"));
     for n in 0..20 {
@@ -203,7 +203,7 @@ fn a_backend_that_is_not_trusted_gets_no_second_word() {
 }
 
 #[test]
-fn pages_that_are_lent_outlive_the_connection_and_are_nobody_elses() {
+fn lent_pages_outlive_the_connection_and_are_not_used_again() {
     let mut world = World::new();
     let mut vif = connect(&mut world, None);
     world.behind(GUEST).give(numbered(7, 5000), Offload::default());

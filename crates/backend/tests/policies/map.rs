@@ -62,7 +62,7 @@ fn a_list_is_one_run_and_counts_until_it_is_unmapped() {
 }
 
 #[test]
-fn a_list_that_cannot_be_mapped_is_not_and_none_is_tried_for_a_while() {
+fn a_list_that_cannot_be_mapped_stops_mapping_for_a_while() {
     let rig = Rig::new();
     let quota = Quota::new(300);
     let mut policy = Map::new(Arc::clone(&rig.backend) as _, RIGS, Arc::clone(&quota));
@@ -285,7 +285,7 @@ fn a_page_is_pinned_while_the_port_has_it_and_what_was_judged_is_not_read_again(
 }
 
 #[test]
-fn a_reference_that_is_none_costs_its_own_packet_and_no_other() {
+fn an_invalid_reference_drops_only_its_own_packet() {
     let mut world = world();
     let mut guest = world.guest();
     let mut rings = guest.connect();
@@ -438,7 +438,7 @@ fn a_kill_answers_each_slot_once_whether_its_pages_were_mapped_or_only_waited() 
 }
 
 #[test]
-fn who_leaves_or_is_taken_away_under_load_leaves_nothing_mapped() {
+fn a_guest_that_leaves_or_is_removed_under_load_leaves_no_page_mapped() {
     let mut world = world();
     for round in 0..6 {
         let mut guest = world.guest();

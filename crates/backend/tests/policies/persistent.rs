@@ -81,7 +81,7 @@ impl Queue {
 }
 
 #[test]
-fn the_second_packet_of_a_page_asks_nothing_of_the_hypervisor() {
+fn the_second_packet_of_a_page_needs_no_hypervisor_call() {
     let rig = Rig::new();
     let mut queue = Queue::new(&rig, 1000);
     let (out, into) = (rig.pages(40, Access::ReadOnly), rig.pages(30, Access::ReadWrite));
@@ -111,7 +111,7 @@ fn the_second_packet_of_a_page_asks_nothing_of_the_hypervisor() {
 }
 
 #[test]
-fn what_nobody_asks_for_in_a_minute_is_unmapped_in_small_steps() {
+fn pages_unused_for_a_minute_are_unmapped_in_small_steps() {
     let rig = Rig::new();
     let mut queue = Queue::new(&rig, 1000);
     let pages = rig.pages(300, Access::ReadOnly);

@@ -362,7 +362,7 @@ fn staged_and_plain_slots_on_one_ring_and_in_one_packet() {
 }
 
 #[test]
-fn nothing_is_asked_of_the_hypervisor_where_all_is_staged() {
+fn staged_packets_need_no_hypervisor_call() {
     let mut world = World::new();
     // The honest vif uses grant copy.
     world.honest().count(0);

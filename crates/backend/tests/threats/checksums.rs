@@ -195,7 +195,7 @@ fn a_marked_vif_offers_no_offload_and_another_one_does() {
 }
 
 #[test]
-fn a_mark_that_is_none_is_refused_and_the_vif_is_served() {
+fn an_invalid_mark_is_refused_and_the_vif_is_served() {
     for mark in ["", "Full", "1", "full,offload", "\u{665}\n", &"full".repeat(500)] {
         let mut world = World::new();
         let mut guest = marked(&mut world, &[("checksum", mark)]);
@@ -273,7 +273,7 @@ fn xapi_marks_a_vif_by_its_other_config() {
 }
 
 #[test]
-fn what_cannot_be_completed_is_dropped_and_counted() {
+fn frames_that_cannot_be_completed_are_dropped_and_counted() {
     let mut world = World::new();
     let mut guest = marked(&mut world, &FULL);
     let mut rings = guest.connect_as(&ALL);

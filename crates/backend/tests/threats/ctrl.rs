@@ -260,7 +260,7 @@ fn ctrl_nothing_is_served_before_both_ends_are_connected() {
 }
 
 #[test]
-fn ctrl_keys_that_are_none() {
+fn ctrl_invalid_keys() {
     let mut world = World::new();
     let mut guest = world.guest();
     for (ring, event) in [("x", "1"), ("9", ""), ("9", "-3"), ("7", "2"), ("99999", "70")] {

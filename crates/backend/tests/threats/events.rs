@@ -84,7 +84,7 @@ fn xsa_391_a_guest_that_sends_without_end_starves_nobody() {
 }
 
 #[test]
-fn xsa_391_signals_to_a_vif_that_is_no_more() {
+fn xsa_391_signals_to_a_vif_that_was_removed() {
     let mut world = World::new();
     let mut guest = world.guest();
     let rings = guest.connect();

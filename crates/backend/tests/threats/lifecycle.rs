@@ -453,7 +453,7 @@ fn states_in_every_order_without_waiting() {
 }
 
 #[test]
-fn a_guest_that_goes_round_unseen_is_served_with_its_new_rings() {
+fn a_guest_that_reconnects_between_two_looks_is_served_with_its_new_rings() {
     // Between two looks of the backend: Closing, Closed, Initialising and
     // Connected again, with other rings.
     let mut world = World::new();

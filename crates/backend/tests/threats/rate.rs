@@ -14,7 +14,7 @@ const PERIOD: Duration = Duration::from_millis(50);
 const LEN: usize = 1_000;
 
 #[test]
-fn no_byte_more_passes_than_time_allows_and_none_less() {
+fn exactly_the_bytes_of_the_rate_pass() {
     let mut world = World::patient(Patience::default());
     world.attach(GUEST, &[("rate", "8000,50000")]);
     world.expects(GUEST);
@@ -54,7 +54,7 @@ fn no_byte_more_passes_than_time_allows_and_none_less() {
 }
 
 #[test]
-fn a_queue_that_is_held_goes_by_another_rate_at_once() {
+fn a_queue_held_by_its_rate_uses_a_new_rate_at_once() {
     let mut world = World::patient(Patience::default());
     world.attach(GUEST, &[("rate", "8000,3600000000")]);
     world.expects(GUEST);

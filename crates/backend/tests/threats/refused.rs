@@ -53,7 +53,7 @@ fn a_port_that_somebody_holds_for_a_while_is_opened_once_it_is_free() {
 }
 
 #[test]
-fn a_store_that_has_trouble_says_of_no_vif_that_it_is_gone() {
+fn an_error_of_the_store_makes_no_vif_count_as_gone() {
     let mut world = World::new();
     let mut guest = world.guest();
     let mut rings = guest.connect();
@@ -76,7 +76,7 @@ fn a_store_that_has_trouble_says_of_no_vif_that_it_is_gone() {
 }
 
 #[test]
-fn a_list_that_the_store_has_trouble_with_is_asked_for_again() {
+fn a_list_that_the_store_could_not_give_is_read_again() {
     let mut world = World::new();
     let mut guest = world.guest();
     let mut rings = guest.connect();

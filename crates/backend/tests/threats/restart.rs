@@ -439,7 +439,7 @@ fn restart_a_vif_that_went_meanwhile_leaves_no_journal_and_no_interface() {
 }
 
 #[test]
-fn restart_with_a_journal_that_is_none() {
+fn restart_with_an_invalid_journal() {
     let mut world = World::new();
     let mut guest = world.guest();
     let journal = world.journal(GUEST);

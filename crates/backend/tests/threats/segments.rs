@@ -115,7 +115,7 @@ fn a_guest_gets_large_and_unfinished_frames_as_it_can_take_them() {
 }
 
 #[test]
-fn a_port_that_gains_by_large_frames_gives_and_gets_them_whatever_the_guest_takes() {
+fn a_port_that_wants_large_frames_gives_and_gets_them_with_any_guest() {
     let mut world = World::new();
     let mut guest = world.guest();
     world.behind(guest.vif).look().merges = true;

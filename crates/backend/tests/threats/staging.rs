@@ -166,7 +166,7 @@ fn staging_quota_exhausted() {
 }
 
 #[test]
-fn staging_a_refused_list_is_told_once_with_its_reason() {
+fn staging_a_refused_list_is_logged_once_with_its_reason() {
     let mut world = World::new();
     world.setup.policy.pages = 10;
     world.restart();
@@ -479,7 +479,7 @@ fn staging_entries_that_went_stale_before_a_takeover() {
 /// Sixteen guests list all their pages one by one, as much as each of them may; the next
 /// one connects, and stages as much.
 #[test]
-fn sixteen_that_list_pages_one_by_one_leave_room_for_the_next() {
+fn sixteen_guests_that_stage_pages_one_by_one_leave_room_for_the_next() {
     const GUESTS: u16 = 16;
     const PAGES: usize = 100;
     let mut world = World::new();

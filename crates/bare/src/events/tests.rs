@@ -187,7 +187,7 @@ fn a_closed_port_leaves_nothing_to_the_next_one_of_its_number() {
 }
 
 #[test]
-fn a_set_of_before_a_restoration_closes_nothing_and_gets_nothing() {
+fn a_set_from_before_a_restore_closes_no_port_and_gets_no_signal() {
     for options in EACH {
         let events = events(options);
         let old = events.set();

@@ -96,7 +96,7 @@ fn the_peer_may_let_go_of_a_run_page_by_page() {
 }
 
 #[test]
-fn a_run_of_before_a_restoration_ends_no_grant_of_afterwards() {
+fn a_run_from_before_a_restore_ends_no_later_grant() {
     let mut grants = grants(1);
     let old = grants.grant(PEER, 3, Access::ReadWrite).unwrap();
     let kept = grants.grant(PEER, 2, Access::ReadWrite).unwrap();

@@ -207,7 +207,7 @@ fn a_burst_has_what_comes_one_by_one_and_ends_where_an_answer_is_wrong() {
 
 /// A program that polls never arms, and posts pages again after frames only.
 #[test]
-fn pages_of_frames_that_were_not_delivered_are_posted_by_who_looks_for_frames() {
+fn pages_of_undelivered_frames_are_posted_by_the_next_receive_call() {
     for way in 0..4 {
         let mut world = World::new();
         let mut rings = world.connect();
@@ -397,7 +397,7 @@ fn xsa_376_extras_that_no_rule_explains() {
 }
 
 #[test]
-fn extras_unasked_for_are_told_and_never_hidden() {
+fn unwanted_extras_are_reported_and_never_hidden() {
     // A frontend that did not wish for unfinished frames learns that this is one.
     let wishes = Wishes { gso: false, checksum: false, ..Wishes::default() };
     let mut world = World::with(wishes);

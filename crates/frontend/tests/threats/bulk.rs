@@ -295,7 +295,7 @@ fn a_crowd_gets_further_pages_that_nobody_reaped() {
 
 /// A sender that finds no room, and to which no buffer came back, sleeps only if a signal will come.
 #[test]
-fn room_in_further_pages_is_told_before_the_sender_sleeps() {
+fn room_in_further_pages_is_reported_before_the_sender_sleeps() {
     for answered in [false, true] {
         let mut world = World::new();
         let mut rings = world.connect();

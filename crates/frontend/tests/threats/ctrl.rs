@@ -290,7 +290,7 @@ fn ctrl_a_change_that_is_refused_switches_hashing_off() {
 }
 
 #[test]
-fn ctrl_answers_that_nobody_takes_do_not_hold_up_a_change() {
+fn ctrl_untaken_answers_do_not_delay_a_change() {
     let (mut world, rings, mut served) = connected();
     for queue in 0..128 {
         submit(&mut world, Message::GetGrefMappingSize { queue }).unwrap();
@@ -330,7 +330,7 @@ fn ctrl_a_backend_without_the_ring() {
 }
 
 #[test]
-fn ctrl_keys_of_an_earlier_connection_are_taken_away() {
+fn ctrl_keys_of_an_earlier_connection_are_removed() {
     let (mut world, rings, served) = connected();
     served.close(&mut world.server);
     world.server.detach(rings);

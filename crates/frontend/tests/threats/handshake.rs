@@ -420,7 +420,7 @@ fn vifs_that_are_not_as_a_toolstack_makes_them() {
 }
 
 #[test]
-fn a_vif_that_goes_while_it_is_opened_is_not_there() {
+fn a_vif_removed_while_it_is_opened_is_reported_absent() {
     let world = World::new();
     let mut toolstack = world.tools.store().unwrap();
     let (over, started) = (Arc::new(AtomicBool::new(false)), Instant::now());

@@ -156,7 +156,7 @@ fn a_checksum_that_is_not_to_be_blank_is_refused_once_the_frame_is_written() {
 }
 
 #[test]
-fn room_for_a_frame_of_any_length_is_lent_and_what_it_does_not_reach_is_lent_again() {
+fn room_for_any_frame_is_lent_and_unused_pages_are_lent_again() {
     let (mut world, mut rings) = connected();
     let meta = |len| TxMeta { len, offload: Offload::default() };
     let write = |queue: &mut Queue, len: usize| {
@@ -196,7 +196,7 @@ fn room_for_a_frame_of_any_length_is_lent_and_what_it_does_not_reach_is_lent_aga
 }
 
 #[test]
-fn frames_that_are_looked_at_are_judged_as_those_that_are_copied() {
+fn frames_read_in_place_are_judged_like_copied_ones() {
     let (mut world, mut rings) = connected();
     world.works(&mut rings);
     for (round, len) in [60usize, 4096, 4097, 9000, 1500].into_iter().cycle().take(600).enumerate()
@@ -256,7 +256,7 @@ fn a_burst_lends_a_quarter_of_the_ring() {
 }
 
 #[test]
-fn what_the_backend_writes_behind_the_copied_bytes_is_seen_there_alone() {
+fn later_writes_of_the_backend_show_only_behind_the_copied_bytes() {
     let (mut world, mut rings) = connected();
     for len in [14usize, 60, 128, 129, 4096, 4097, 9000] {
         for most in [0, 14, 128, 4096, 5000, 10_000] {
@@ -292,7 +292,7 @@ fn what_the_backend_writes_behind_the_copied_bytes_is_seen_there_alone() {
 }
 
 #[test]
-fn xsa_376_a_wrong_page_is_told_where_frames_are_looked_at() {
+fn xsa_376_a_wrong_page_is_an_error_for_frames_read_in_place() {
     let (mut world, mut rings) = connected();
     world.works(&mut rings);
     let (index, request) = (rings.rx_cons, rings.take());

@@ -24,7 +24,7 @@ fn of_type(kind: u16, tags: usize) -> Vec<u8> {
 }
 
 #[test]
-fn blank_checksums_go_by_what_is_offered_for_their_family() {
+fn blank_checksums_are_sent_only_if_offered_for_their_ip_version() {
     for (over_ipv4, over_ipv6) in [(true, true), (true, false), (false, true), (false, false)] {
         let mut world = World::new();
         world.server.offer();

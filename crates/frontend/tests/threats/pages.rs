@@ -183,7 +183,7 @@ fn xsa_396_pages_that_stay_mapped_are_never_used_again() {
 }
 
 #[test]
-fn xsa_396_a_backend_that_keeps_everything_is_told_apart_from_a_bug() {
+fn xsa_396_a_backend_that_keeps_everything_is_distinguished_from_a_bug() {
     // Each connection costs what the backend keeps. It ends in an error that
     // names the table, and the vif comes back once the pages do.
     let config = HostConfig { grant_entries: 1024, ..HostConfig::default() };
@@ -226,7 +226,7 @@ fn xsa_396_a_backend_that_keeps_everything_is_told_apart_from_a_bug() {
 }
 
 #[test]
-fn xsa_396_pages_of_which_nobody_knows_are_never_used_again() {
+fn xsa_396_pages_in_unknown_state_are_never_used_again() {
     // A page is never known to be let go, as with gntalloc on Xen.
     let mut world = World::new();
     let silent = Arc::new(Silent::over(&world.guest));
@@ -273,7 +273,7 @@ fn xsa_396_pages_of_which_nobody_knows_are_never_used_again() {
 }
 
 #[test]
-fn xsa_405_a_page_is_out_with_one_owner_only() {
+fn xsa_405_a_page_in_use_has_one_owner() {
     // No id and no page is on the rings twice, whatever the order of answers.
     let mut world = World::new();
     let mut rings = world.connect();

@@ -214,7 +214,7 @@ fn sent_on_second(world: &mut World, rings: &mut [Rings], flow: u8) -> usize {
 }
 
 #[test]
-fn what_is_wrong_on_one_queue_closes_them_all() {
+fn a_fault_on_one_queue_closes_all_queues() {
     for bad in 0..3 {
         for receive in [false, true] {
             let mut world = World::of_queues(3);
@@ -250,7 +250,7 @@ fn what_is_wrong_on_one_queue_closes_them_all() {
 }
 
 #[test]
-fn queues_that_cannot_all_be_had_leave_nothing() {
+fn if_one_queue_cannot_be_made_nothing_stays_granted() {
     // There is room for three queues of four.
     let config = HostConfig { grant_entries: 1024, ..HostConfig::default() };
     let mut world = World::on(config, Wishes { queues: 4, ..Wishes::default() });

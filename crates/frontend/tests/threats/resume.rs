@@ -14,7 +14,7 @@ fn platform(world: &World) -> Arc<dyn Platform> {
 }
 
 #[test]
-fn a_restored_guest_connects_anew_and_touches_nothing_of_before() {
+fn a_restored_guest_connects_anew_and_touches_no_earlier_grant() {
     for queues in [1, 3] {
         for connected in [false, true] {
             let mut world = World::of_queues(queues);
@@ -145,7 +145,7 @@ fn a_guest_that_goes_on_where_it_was_saved_closes_first() {
 }
 
 #[test]
-fn a_restored_guest_is_told_so_by_its_store_and_touches_nothing() {
+fn a_guest_learns_of_its_restore_from_the_store_and_touches_no_grant() {
     // The store after a restore: all watches fire, that of the domain's number first if the kernel
     // sets it first. The earlier folders are gone, or are new ones.
     let (front, _) = crate::support::world::paths();

@@ -109,7 +109,7 @@ fn staging_a_wrong_size_of_get() {
 }
 
 #[test]
-fn staging_more_said_than_was_asked() {
+fn staging_an_answer_claims_more_than_was_asked() {
     let (mut world, rings, mut served) = connected();
     // After an ADD only the pages that were asked for count.
     serve_with(&mut world, &mut served, |_, request| {
@@ -265,7 +265,7 @@ fn staging_answers_out_of_order() {
 }
 
 #[test]
-fn staging_statuses_of_garbage() {
+fn staging_statuses_are_garbage() {
     let (mut world, rings, mut served) = connected();
     serve_with(&mut world, &mut served, |_, _| None);
     let before = state(&world).staged;
@@ -297,7 +297,7 @@ fn staging_statuses_of_garbage() {
 }
 
 #[test]
-fn staging_pages_that_come_back_in_two_goes() {
+fn staging_pages_come_back_in_two_steps() {
     // A packet in flight keeps some where they are for a while.
     let (mut world, rings, mut served) = connected();
     serve_with(&mut world, &mut served, |_, _| None);
@@ -330,7 +330,7 @@ fn staging_pages_that_come_back_in_two_goes() {
 }
 
 #[test]
-fn staging_no_answer_ever() {
+fn staging_the_backend_never_answers() {
     for answered in 0..2 {
         let (mut world, mut rings, mut served) = connected();
         for _ in 0..answered {

@@ -168,7 +168,7 @@ fn is_readable(fd: BorrowedFd<'_>) -> bool {
 }
 
 #[test]
-fn seed_003_a_wait_by_signals_sleeps_over_a_frame_and_the_real_one_never() {
+fn seed_003_a_wait_by_signals_alone_misses_a_frame_and_the_real_one_never() {
     let (stalls, tried) = slept_over(Wait::Level);
     assert_eq!(stalls, 0, "of {tried} schedules");
     let (stalls, tried) = slept_over(Wait::Edge);
@@ -317,7 +317,7 @@ fn a_full_ring_sleeps_until_a_part_of_it_is_free() {
 }
 
 #[test]
-fn a_queue_that_waits_for_room_alone_sleeps_over_frames() {
+fn a_queue_that_waits_only_for_room_is_not_woken_by_frames() {
     let mut world = World::new();
     let mut rings = world.connect();
     let (sent, mut buffer) = (frame(60, 1), [0; 200]);

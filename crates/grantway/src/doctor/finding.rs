@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_wrote_is_tamed() {
+    fn text_of_others_is_made_harmless() {
         assert_eq!(shown(" a\tb\r\n"), "a b");
         let long = shown(&"\u{e9}".repeat(1000));
         assert_eq!(long.chars().count(), SHOWN_MAX + 3);

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_connection_that_lasts_ends_that() {
+    fn only_a_lasting_connection_makes_the_next_pause_short_again() {
         let (mut now, mut rests) = (Instant::now(), Rest::default());
         assert_eq!(rest(&mut rests, &mut now), 200);
         assert_eq!(rest(&mut rests, &mut now), 400);

@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn every_counter_of_a_vif_is_told() {
+    fn every_counter_of_a_vif_has_a_metric() {
         let stats = grantway_backend::VifStats::default().snapshot();
         for (name, _) in stats.fields() {
             let told = name.contains("_dropped_") || VIF_COUNTERS.iter().any(|row| row.0 == name);

@@ -184,7 +184,7 @@ fn this_machine_goes_before_the_default() {
 }
 
 #[test]
-fn what_is_of_no_use_is_refused() {
+fn useless_options_are_refused() {
     let refused = |line: &str| plan_on(&Machine::default(), line).unwrap_err().to_string();
     let text = refused("--vifs 40000");
     assert!(text.contains("need 40000 guests") && text.ends_with("--per-guest 2"), "{text}");
@@ -198,7 +198,7 @@ fn what_is_of_no_use_is_refused() {
 }
 
 #[test]
-fn what_is_shared_is_bounded_and_some_of_it_is_each_vifs_own() {
+fn shared_resources_are_bounded_and_some_are_reserved_per_vif() {
     let of = |vifs: u64, what: &str| {
         let bounds = bounds(&plan(&format!("--vifs {vifs}")));
         let found = bounds.into_iter().find(|bound| bound.what.starts_with(what));

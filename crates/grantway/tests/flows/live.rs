@@ -56,7 +56,7 @@ fn read(text: &str) -> Value {
 }
 
 #[test]
-fn a_backend_shows_what_passes() {
+fn a_backend_shows_passing_packets() {
     let _alone = alone();
     let (mut backend, site) = Site::bridged();
     let mut server = Part::spawn("server", guest(&site, "server", "1", &[]));
@@ -134,7 +134,7 @@ fn a_backend_shows_what_passes() {
 }
 
 #[test]
-fn a_stall_behind_a_full_ring_is_told_as_that() {
+fn a_stall_behind_a_full_ring_is_reported_as_such() {
     let _alone = alone();
     // What the sender may send is gone within a moment, and comes back after 400 ms: its
     // ring is full meanwhile.

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn presence_is_told_at_first_again_with_a_new_link_and_each_minute() {
+    fn the_address_is_announced_at_first_with_a_new_link_and_each_minute() {
         let seconds = Arc::new(AtomicU64::new(5));
         let now = Arc::clone(&seconds);
         let clock: Clock = Arc::new(move || Duration::from_secs(now.load(Relaxed)));

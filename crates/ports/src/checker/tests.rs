@@ -124,7 +124,7 @@ fn flows_beyond_the_bound_cost_no_memory() {
 }
 
 #[test]
-fn the_port_judges_what_is_sent() {
+fn the_port_checks_the_frames_that_are_sent() {
     let mut port = CheckPort::default();
     for frame in frames(64, 3) {
         port.send(&frame, Offload::default()).unwrap();
@@ -171,7 +171,7 @@ impl Model {
 proptest! {
     /// Steps back and forth, small and larger than the window.
     #[test]
-    fn agrees_with_the_model(
+    fn the_checker_agrees_with_the_model(
         steps in proptest::collection::vec(
             (0u16..3, prop_oneof![
                 4 => Just(1i64),
@@ -207,7 +207,7 @@ proptest! {
 
     /// Runs in order, broken now and then.
     #[test]
-    fn a_burst_is_judged_as_its_frames_are(
+    fn a_burst_is_judged_like_its_single_frames(
         steps in proptest::collection::vec(
             (0u16..2, prop_oneof![12 => Just(1i64), 1 => -5i64..6], prop::bool::weighted(0.05)),
             1..300,

@@ -11,7 +11,7 @@ use crate::frame::DropReason;
 use frames::{Shape, shapes};
 
 #[test]
-fn finishes_what_a_sender_left() {
+fn an_unfinished_checksum_is_finished() {
     for n in 0..12 {
         let shape = Shape { tags: n % 3, v6: n / 3 % 2 == 1, tcp: n / 6 == 1, ..Shape::default() };
         for length in [0, 1, 2, 63, 64, 1459, 60_000] {
@@ -30,7 +30,7 @@ fn finishes_what_a_sender_left() {
 }
 
 #[test]
-fn what_is_begun_is_finished_by_summing_on() {
+fn a_begun_checksum_is_finished_by_the_sum_over_the_rest() {
     for n in 0..4 {
         let shape = Shape { v6: n & 1 == 1, tcp: n & 2 == 2, ..Shape::default() };
         let mut frame = shape.frame(b"left to somebody else");
@@ -42,7 +42,7 @@ fn what_is_begun_is_finished_by_summing_on() {
 }
 
 #[test]
-fn nobody_has_to_believe_the_field() {
+fn the_checksum_field_is_not_believed() {
     for tcp in [false, true] {
         let shape = Shape { tcp, ..Shape::default() };
         let mut frame = shape.frame(b"the guest wrote a whole checksum, or anything");
@@ -54,7 +54,7 @@ fn nobody_has_to_believe_the_field() {
 }
 
 #[test]
-fn a_source_route_is_the_senders_affair() {
+fn the_last_destination_of_a_source_route_is_summed() {
     let last = [9; 16];
     let routing =
         (43, vec![0, 2, 0, 1, 0, 0, 0, 0, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9]);
@@ -83,7 +83,7 @@ fn a_sum_of_zero_is_written_as_ones() {
 }
 
 #[test]
-fn what_cannot_be_finished_is_unchanged() {
+fn a_frame_that_cannot_be_finished_is_unchanged() {
     for v6 in [false, true] {
         let shape = Shape { v6, tags: 1, ..Shape::default() };
         let frame = shape.frame(b"payload");

@@ -96,7 +96,7 @@ fn a_short_buffer_takes_no_frame() {
 }
 
 #[test]
-fn a_burst_ends_with_nothing_once() {
+fn after_a_burst_there_is_no_frame_once() {
     let config = GeneratorConfig { burst: 3, ..GeneratorConfig::default() };
     let mut generator = Generator::new(config, monotonic()).unwrap();
     let mut buf = [0; 64];

@@ -334,7 +334,7 @@ fn named(big_endian: bool, name: &[u8]) -> (u32, Vec<u8>) {
 }
 
 #[test]
-fn a_record_says_what_its_interface_is_called() {
+fn a_record_has_the_name_of_its_interface() {
     for big_endian in [false, true] {
         let other = !big_endian;
         let mut bytes = blocks(
@@ -367,7 +367,7 @@ fn a_record_says_what_its_interface_is_called() {
 }
 
 #[test]
-fn truncated_at_every_byte_is_said_with_its_offset() {
+fn a_file_truncated_at_any_byte_is_an_error_with_its_offset() {
     for format in FORMATS {
         let frames = &sample()[3..6];
         let bytes = written(format, frames);

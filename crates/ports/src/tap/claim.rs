@@ -96,7 +96,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     #[test]
-    fn interfaces_have_places_of_their_own() {
+    fn each_interface_has_a_byte_of_its_own_in_the_claims_file() {
         let most = u64::from(u32::MAX);
         let places = [(1, 1), (1, 2), (2, 1), (most, 1), (most, 0x7fff_ffff)];
         let mut places: Vec<u64> = places.map(|(space, index)| place(space, index)).to_vec();

@@ -30,7 +30,7 @@ fn tables_of_a_ring_are_apart_and_aligned() {
 }
 
 #[test]
-fn a_step_wakes_those_who_wait_for_an_index_within_it() {
+fn a_step_wakes_waiters_for_an_index_within_it() {
     for old in [0, 5, u16::MAX - 1] {
         for step in 0..6 {
             for ahead in 0..6 {
@@ -118,7 +118,7 @@ fn a_ring_that_is_full_refuses_and_loses_nothing() {
 }
 
 #[test]
-fn what_makes_no_sense_is_an_error() {
+fn impossible_ring_entries_are_errors() {
     let broken = |spoil: &dyn Fn(&mut Kernel)| {
         let mut rings = Rings::new().unwrap();
         let mut kernel = Kernel::new(&rings);

@@ -142,7 +142,7 @@ fn congestion_window_reduced_travels_with_segmentation() {
 }
 
 #[test]
-fn what_the_kernel_says_of_the_checksum_is_kept() {
+fn the_kernels_checksum_state_is_kept() {
     let mut bytes = frame(false, true, 10);
     let judge = |flags, bytes: &mut [u8]| {
         let header = VnetHeader { flags, ..VnetHeader::default() };
@@ -157,7 +157,7 @@ fn what_the_kernel_says_of_the_checksum_is_kept() {
 }
 
 #[test]
-fn what_the_frontend_does_not_take_is_finished_or_refused() {
+fn frames_that_the_frontend_does_not_accept_are_finished_or_refused() {
     let whole = frame(false, true, 10);
     let mut bytes = whole.clone();
     let (header, _) = outgoing(&bytes, bytes.len(), PARTIAL).unwrap();

@@ -86,7 +86,7 @@ fn thread_gets(call: i64, arguments: &[u64]) -> u32 {
 const OWN: u64 = 77;
 
 #[test]
-fn a_worker_gets_what_is_listed_and_nothing_else() {
+fn a_worker_may_make_only_listed_calls() {
     let listed = [calls::ALLOWED, calls::ALLOWED_HERE].concat();
     let stopped = [STOPPED, STOPPED_HERE, FORBIDDEN, FORBIDDEN_HERE, REACHING].concat();
     let ruled = [
@@ -193,7 +193,7 @@ fn only_workers_of_the_embedded_host_reach_into_processes() {
 }
 
 #[test]
-fn other_threads_do_all_but_what_is_forbidden() {
+fn other_threads_may_make_all_calls_but_forbidden_ones() {
     let forbidden = [FORBIDDEN, FORBIDDEN_HERE, REACHING].concat();
     for call in CALLS {
         let expected = if forbidden.contains(&call) { KILL } else { ALLOW };
@@ -203,7 +203,7 @@ fn other_threads_do_all_but_what_is_forbidden() {
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn the_second_table_of_the_processor_is_no_way_round() {
+fn calls_of_the_x32_table_get_around_no_limit() {
     for &call in FORBIDDEN.iter().chain(FORBIDDEN_HERE).chain(REACHING).chain(calls::X32_OWN) {
         assert_eq!(thread_gets(call | calls::X32, &[]), KILL, "call {call}");
     }

@@ -229,7 +229,7 @@ fn where_segments_overtake_others_smoltcp_counts_no_duplicate_of_one_that_may_co
 }
 
 #[test]
-fn what_was_sent_again_in_vain_makes_more_patient() {
+fn segments_sent_again_in_vain_make_recovery_more_patient() {
     let mut talk = Talk::new();
     for (round, wait) in [(0, 0), (1, 20), (2, 30), (3, 40), (4, 40)] {
         let first = 10 * round;
@@ -251,7 +251,7 @@ fn what_was_sent_again_in_vain_makes_more_patient() {
 }
 
 #[test]
-fn what_came_twice_without_being_sent_again_changes_nothing() {
+fn data_that_came_twice_without_being_sent_again_changes_nothing() {
     let mut talk = Talk::new();
     talk.data(10);
     talk.wait(40);
@@ -358,7 +358,7 @@ fn the_end_of_a_loss_names_the_next_one_if_more_than_two_segments_are_behind_it(
 }
 
 #[test]
-fn what_was_sent_again_behind_the_first_segment_was_not_overtaken() {
+fn segments_sent_again_behind_the_first_one_were_not_overtaken() {
     for again in [false, true] {
         let mut talk = Talk::new();
         talk.data(10);

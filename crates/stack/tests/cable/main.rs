@@ -281,7 +281,7 @@ fn nothing_is_lost_where_there_is_hardly_any_room() {
 }
 
 #[test]
-fn a_checksum_for_which_nobody_vouches_is_looked_at() {
+fn an_unverified_checksum_is_checked() {
     let (mut one, mut other, _) = cable(nothing(), 256);
     transfer(&mut one, &mut other, v4(2), 1000);
     let good = other.device.link().unwrap().back.borrow().passed.clone();
@@ -304,7 +304,7 @@ fn a_checksum_for_which_nobody_vouches_is_looked_at() {
 }
 
 #[test]
-fn a_burst_beyond_the_window_that_a_handshake_told_is_not_taken() {
+fn a_burst_beyond_the_window_of_the_handshake_is_not_taken() {
     // The windows of SYNs are not scaled, and smoltcp scales what it remembers of them.
     for window in [60_000, 65_535, 65_536, 100_000, 131_070, 131_071, 200_000, 1 << 20] {
         let (mut one, _other, there) = cable(ALL, 256);

@@ -37,7 +37,7 @@ fn unmasked(driver: &OwnedFd) -> Vec<u32> {
 }
 
 #[test]
-fn what_fires_is_counted_and_unmasked_at_once() {
+fn signals_are_counted_and_unmasked_at_once() {
     let (mut set, driver) = set(&[4, 6]);
     fire(&driver, &[6, 4]);
     let mut told = Vec::new();

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_driver_would_refuse_never_gets_there() {
+    fn requests_that_the_driver_would_refuse_are_not_sent() {
         let (mut segments, mut arena) = (Vec::new(), [0u8; 128]);
         let mut copies = Copies::new(&mut segments, &mut arena);
         let mut push = |from, to, len| copies.push(&CopyOp::new(from, to, len));

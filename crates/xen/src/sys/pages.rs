@@ -120,7 +120,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
-    fn what_comes_after_comes_once_and_after_the_last_handle() {
+    fn the_end_of_a_run_is_reported_once_after_the_last_handle() {
         let fd = rustix::fs::memfd_create("pages", MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&fd, 2 * PAGE_SIZE as u64).unwrap();
         let gone = Arc::new(AtomicUsize::new(0));
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn no_pages_are_no_mapping() {
+    fn a_mapping_without_pages_is_refused() {
         let fd = rustix::fs::memfd_create("pages", MemfdFlags::CLOEXEC).unwrap();
         assert_eq!(Pages::map(&fd, 0, 0, true).unwrap_err(), Errno::INVAL);
         assert_eq!(Pages::map(&fd, 0, usize::MAX, true).unwrap_err(), Errno::INVAL);

@@ -58,7 +58,7 @@ fn a_worker_that_is_alone_has_no_mesh() {
 }
 
 #[test]
-fn who_has_too_much_in_an_inbox_waits_and_is_woken_and_others_do_not_wait() {
+fn only_a_sender_to_a_full_inbox_waits_until_it_is_woken() {
     let bells = bells(3);
     let all = mesh(&bells);
     let mut pushed = 0;
@@ -117,7 +117,7 @@ fn small_frames_that_are_much_work_fill_an_inbox_as_large_ones_do() {
 }
 
 #[test]
-fn who_is_woken_while_another_inbox_is_full_waits_for_that_one() {
+fn a_sender_woken_while_another_inbox_is_full_waits_for_that_inbox() {
     let bells = bells(3);
     let (all, mut one, mut room) = (mesh(&bells), news(), Vec::new());
     while !all[0].is_full() {
@@ -135,7 +135,7 @@ fn who_is_woken_while_another_inbox_is_full_waits_for_that_one() {
 }
 
 #[test]
-fn news_are_there_at_once_and_a_hoard_of_them_wakes_their_reader() {
+fn news_arrive_at_once_and_many_of_them_wake_their_reader() {
     let bells = bells(2);
     let (all, mut one) = (mesh(&bells), news());
     all[0].tell(&one(0));

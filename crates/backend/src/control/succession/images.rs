@@ -128,7 +128,7 @@ const KEPT: [&str; 2] = [include_str!("images/layout-1.txt"), include_str!("imag
 /// The images are of processors whose words begin with the lowest byte.
 #[cfg(target_endian = "little")]
 #[test]
-fn every_layout_that_there_was_is_read() {
+fn every_past_layout_is_read() {
     for kept in KEPT {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("backend-0");
@@ -141,7 +141,7 @@ fn every_layout_that_there_was_is_read() {
 /// No field moves without a new number of the layout.
 #[cfg(target_endian = "little")]
 #[test]
-fn this_build_writes_the_last_of_them() {
+fn this_build_writes_the_newest_layout() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path());
     let written = std::fs::read(folder.path().join("backend-0/vif7.1.journal")).unwrap();

@@ -34,7 +34,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn is_a_map(limit in 1..60usize, secret: u64, steps in prop::collection::vec(step(), 1..300)) {
+    fn the_table_behaves_like_a_map(limit in 1..60usize, secret: u64, steps in prop::collection::vec(step(), 1..300)) {
         let mut table = GrefTable::new(limit, secret);
         let mut model: BTreeMap<u32, u32> = BTreeMap::new();
         for step in steps {
@@ -74,7 +74,7 @@ proptest! {
 }
 
 #[test]
-fn whatever_the_references_are_all_of_them_fit() {
+fn any_references_fit_into_the_table() {
     let patterns: [fn(u32) -> u32; 6] = [
         |n| 8 + n,
         |n| 8 + n * 16,

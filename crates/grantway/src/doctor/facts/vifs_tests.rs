@@ -118,7 +118,7 @@ fn a_guest_serves_nobody_and_sees_little() {
 }
 
 #[test]
-fn what_a_guest_wrote_is_no_state_and_no_escape() {
+fn invalid_states_and_escapes_of_a_guest_are_harmless() {
     let mut store = driver()
         .with(&format!("{FRONT}/state"), "\x1b[2J\u{0}9")
         .with(&format!("{BACK}/error"), b"\xff\x1b]0;x\x07\nb");

@@ -105,7 +105,7 @@ fn a_vif_with_full_checksums_is_named() {
 }
 
 #[test]
-fn who_runs_a_vif_of_our_own() {
+fn the_frontend_of_an_own_vif_is_found() {
     let vif = OwnVif {
         devid: 1,
         frontend: Some(Connected),
@@ -214,7 +214,7 @@ fn vifs_whose_ends_disagree() {
 }
 
 #[test]
-fn vifs_that_go_or_should() {
+fn vifs_that_are_removed_or_should_be() {
     let offline = |backend, frontend| VifNodes { online: false, ..vif(backend, frontend) };
     check(&judged(&offline(Closed, Closed)), Verdict::Warn, "still in the store", "network-detach");
     check(&judged(&offline(Initialising, Initialising)), Verdict::Warn, "being detached", "xl");
@@ -248,7 +248,7 @@ fn vifs_that_the_store_takes_for_served() {
 }
 
 #[test]
-fn who_serves() {
+fn a_missing_or_silent_backend_is_found() {
     let waiting = [vif(InitWait, Initialising)];
     let judged = |fact: BackendFact, vifs: &[VifNodes]| backend::judge(&fact, vifs, None, &hints());
     let by = Some("/lib/modprobe.d/grantway.conf");
@@ -424,7 +424,7 @@ fn an_uplink_that_carries_nothing_fails_with_its_remedy() {
 }
 
 #[test]
-fn what_vifs_share_is_told_and_warned_of_before_it_is_used_up() {
+fn shared_resources_are_shown_with_a_warning_before_they_are_used_up() {
     let shares = parts([
         ("pages", bound(528, 10_000)),
         ("areas", bound(3, 30_000)),

@@ -70,7 +70,7 @@ fn line(findings: &[Finding], name: &str) -> Finding {
 }
 
 #[test]
-fn what_a_kernel_offers_to_a_sandbox() {
+fn parts_of_the_sandbox_that_a_kernel_offers() {
     use grantway_sandbox::{Landlock, Offer};
     let all = Offer { seccomp: true, landlock: Landlock::Version(7) };
     let judge = |offer: Offer| sandbox::judge(&offer);
@@ -340,7 +340,7 @@ fn limits_without_room() {
 }
 
 #[test]
-fn limits_that_nobody_tells() {
+fn limits_that_cannot_be_read() {
     let tree = Tree::dom0().program("xl", "exec sleep 3600");
     let roots = tree.roots().waiting(SHORT);
     let judged = |role| {
@@ -356,7 +356,7 @@ fn limits_that_nobody_tells() {
 }
 
 #[test]
-fn what_the_embedded_host_needs() {
+fn features_that_the_embedded_host_needs() {
     let ptrace = |scope, sys_ptrace| {
         embedded::ptrace(&Process { ptrace_scope: scope, sys_ptrace, ..process() })
     };
@@ -372,7 +372,7 @@ fn what_the_embedded_host_needs() {
 }
 
 #[test]
-fn an_embedded_host_that_is_not_there() {
+fn an_embedded_host_that_does_not_run() {
     let tree = Tree::dom0().with("proc/sys/kernel/yama/ptrace_scope", "1");
     let findings = on_embedded(&tree.roots(), &tree.path("gw"));
     check(about(&findings, "host")[0], Verdict::Fail, "No such file", "grantway host --dir ");

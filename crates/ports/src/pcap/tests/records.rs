@@ -86,7 +86,7 @@ fn records_have_times_interfaces_directions_and_comments() {
 }
 
 #[test]
-fn times_that_cannot_be_are_told_with_their_place() {
+fn impossible_times_are_errors_with_their_place() {
     let of = |resolution, offset, ticks| {
         let list =
             [section(false), counting(false, resolution, offset), timed(false, 0, ticks, &[])];
@@ -105,7 +105,7 @@ fn times_that_cannot_be_are_told_with_their_place() {
 }
 
 #[test]
-fn records_cut_at_every_byte_are_told_with_their_place() {
+fn records_cut_at_every_byte_are_errors_with_their_place() {
     for big_endian in [false, true] {
         let comment = [option(big_endian, 1, b"one"), vec![0; 4]].concat();
         let list = [

@@ -208,7 +208,7 @@ proptest! {
 }
 
 #[test]
-fn one_who_waits_for_room_is_called_when_there_is_room() {
+fn an_owner_that_waits_for_room_is_woken_when_there_is_room() {
     for len in [60, 1514, 9000, RECV_BUFFER] {
         let mut play = Play::new();
         for _ in 0..200 {

@@ -149,7 +149,7 @@ fn bytes_that_are_named_twice_count_once_and_none_beside_what_is_under_way() {
 }
 
 #[test]
-fn whatever_comes_little_is_sent_again_and_no_flow_keeps_a_stack_awake() {
+fn for_any_input_little_is_sent_again_and_no_flow_keeps_a_stack_awake() {
     for seed in 0..300 {
         let mut numbers = Numbers::new(seed);
         let mut any = |below: u32| (numbers.next() % u64::from(below)) as u32;

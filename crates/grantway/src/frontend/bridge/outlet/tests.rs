@@ -202,7 +202,7 @@ fn large_frames_are_sent_in_their_pages_all_others_are_copied_and_all_keep_their
 }
 
 #[test]
-fn what_the_backend_writes_after_the_call_changes_no_byte_that_was_judged_or_copied() {
+fn later_writes_of_the_backend_change_no_judged_or_copied_byte() {
     for len in [60, 1500, COPIED, COPIED + 1, 30_000, 65_535] {
         let mut ends = Ends::new(true).expects_large();
         let (before, after) = (frame(1400, 1), frame(61, 2));
@@ -277,7 +277,7 @@ fn while_only_short_frames_come_no_page_is_lent_and_a_large_one_brings_lending_b
 }
 
 #[test]
-fn of_a_backend_that_is_not_trusted_no_page_is_lent() {
+fn no_page_is_lent_from_an_untrusted_backend() {
     for trusted in ["1", "0"] {
         let mut ends = Ends::new(false);
         let node = format!("{}/trusted", paths().0);
