@@ -10,7 +10,7 @@ use common::{PROMPT, alone, say};
 use serde_json::Value;
 use std::time::Instant;
 
-/// Which ends play a capture.
+/// Ends that play a capture.
 struct Play {
     name: &'static str,
     from_guest: usize,

@@ -23,7 +23,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// What a command prints that ends well.
+/// Returns the output of a command that succeeds.
 fn done(args: &[&str]) -> String {
     let output = run(args);
     assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));

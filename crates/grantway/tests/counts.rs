@@ -1,6 +1,5 @@
-//! What packets cost, counted to the last one: so many frames are sent, and once all of
-//! them came, both ends are at rest and every account is exact. Needs neither root nor
-//! Xen.
+//! Costs of packets, counted exactly. A fixed number of frames is sent. Once all have come, both
+//! ends are at rest, and every count is exact. Needs neither root nor Xen.
 
 mod common;
 
@@ -18,19 +17,19 @@ const ANNOUNCED: u64 = 60;
 /// Buffers of a ring, and so the most that are copied the first time they are seen.
 const BUFFERS: u64 = 256;
 
-/// What both ends say at rest.
+/// Reports of both ends at rest.
 struct Account {
     backend: Value,
     guests: Vec<Value>,
 }
 
 impl Account {
-    /// What the backend asked of the hypervisor.
+    /// Returns the number of the backend's calls to the hypervisor.
     fn asked(&self, key: &str) -> u64 {
         number(&self.backend["platform"][key])
     }
 
-    /// What all ends asked of it.
+    /// Returns the number of calls of all ends to the hypervisor.
     fn asked_by_all(&self, key: &str) -> u64 {
         self.asked(key) + self.guests.iter().map(|end| number(&end["platform"][key])).sum::<u64>()
     }
@@ -45,7 +44,7 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("no number: {value}"))
 }
 
-/// Which way, and how many frames of which size.
+/// Direction of the frames, their number and their size.
 #[derive(Debug, Clone, Copy)]
 struct Load {
     size: u64,

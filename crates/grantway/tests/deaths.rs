@@ -113,7 +113,7 @@ fn sent(site: &Site) -> u64 {
     site.vif_report()["port"]["sent"].as_u64().unwrap_or(0)
 }
 
-/// What the host may hold once a side is dead.
+/// Checks the tables of the host after one end died.
 fn check_tables(site: &Site, side: Side) {
     let guest = site.domain(1);
     match side {

@@ -25,7 +25,7 @@ pub struct Trace {
     now: u64,
 }
 
-/// Which side sends: the client or the server.
+/// Sender of the data: the client or the server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum From {
     Client,

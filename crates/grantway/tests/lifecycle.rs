@@ -100,8 +100,7 @@ fn sender(site: &Site) -> Part {
     site.frontend(None, &["--port", STREAM])
 }
 
-/// The same parts, which wait for as long as it takes until the other end has closed in
-/// order: it is there.
+/// Starts a frontend that waits until the other end has closed, for as long as needed.
 fn patient_sender(site: &Site) -> Part {
     let args = ["--domain", "1", "--devid", "0", "--port", STREAM];
     Part::start("frontend", patient(site, "frontend", &args))

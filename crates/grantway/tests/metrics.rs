@@ -22,7 +22,7 @@ fn connect(at: SocketAddr) -> TcpStream {
     stream
 }
 
-/// What comes back, head and body.
+/// Returns the head and the body of the answer.
 fn ask(at: SocketAddr, request: &str) -> (String, String) {
     let mut stream = connect(at);
     stream.write_all(request.as_bytes()).expect("a request");

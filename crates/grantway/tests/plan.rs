@@ -16,7 +16,7 @@ fn plan(args: &[&str]) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e} in {text}"))
 }
 
-/// What a vif of a plan takes.
+/// Returns the need of one vif in a plan.
 fn need(plan: &Value, side: &str, what: &str) -> u64 {
     let needs = plan["needs"].as_array().expect("needs");
     let found = needs.iter().find(|need| need["side"] == side && need["what"] == what);

@@ -22,12 +22,11 @@ const PROGRAMS: [&str; 5] = ["ip", "ethtool", "nstat", "ping", "iperf3"];
 /// Ports of the servers that a [`Stream`] has.
 const STREAM: [u16; 2] = [5203, 5204];
 
-/// What a queue has to be staged at rest, and what a busy one has.
+/// Staged pages of a queue at rest. A busy one has more.
 const PAGES: u64 = 272;
 const BUSY: u64 = 400;
 
-/// What a frontend is told, so that it gets this policy of a backend that is told
-/// it, too.
+/// Returns the policy that a frontend asks for, to get this policy from a backend that offers it.
 fn wish(kind: Policy) -> &'static str {
     match kind {
         Policy::Persistent | Policy::Staging => kind.as_str(),
@@ -47,14 +46,14 @@ fn wait_policy(site: &Site, kind: &str, queues: u64) {
     });
 }
 
-/// What the host's tables hold for a domain.
+/// Returns the entries of a domain in the host's tables.
 fn held(domain: &Value) -> Vec<u64> {
     let keys = ["grants", "grants_held", "ports_unbound", "ports_bound"];
     keys.iter().map(|key| domain[key].as_u64().unwrap_or(0)).collect()
 }
 
-/// What the host's tables hold for a domain, but for the further pages of busy queues: a queue has
-/// 128 of them, or none.
+/// Returns the entries of a domain in the host's tables, without the further pages of busy queues.
+/// A queue has 128 of them, or none.
 fn held_at_rest(domain: &Value) -> Vec<u64> {
     held(domain).into_iter().map(|count| count % (BUSY - PAGES)).collect()
 }

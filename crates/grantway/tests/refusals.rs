@@ -1,5 +1,5 @@
-//! What cannot be is refused in one line that says what was expected and what
-//! to do: 2 for a wrong command line, 1 for what could not be done.
+//! Impossible requests are refused in one line that names what was expected and the remedy. The
+//! exit status is 2 for a wrong command line, and 1 for a command that failed.
 //!
 //! The rows that need TAPs need root, /dev/net/tun and `ip`.
 

@@ -48,7 +48,7 @@ fn shown(site: &Site, command: &[&str]) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e} in {text}"))
 }
 
-/// What it shows to people, in 80 columns.
+/// Checks the text for people, in 80 columns.
 fn table(site: &Site, command: &[&str]) {
     let path = site.path();
     let text = succeed(grantway_with(&[command, &["--host", &path]].concat()), PROMPT);
@@ -56,7 +56,7 @@ fn table(site: &Site, command: &[&str]) {
     assert!(lines.all(|line| line.chars().count() <= 80), "{text}");
 }
 
-/// Whether a ping is answered.
+/// Returns true if a ping is answered.
 fn is_heard(from: &Namespace, source: &str, to: &str) -> bool {
     let args = ["-q", "-c", "1", "-W", "1", "-I", source, to];
     finish(from.command_with("ping", &args), PROMPT).status.success()

@@ -1,4 +1,4 @@
-//! What a service manager and `grantway backend` say to each other.
+//! Messages between a service manager and `grantway backend`.
 
 mod common;
 

@@ -9,7 +9,7 @@ use common::site::Site;
 use common::{PROMPT, alone, finish, grantway_with, succeed, wait_for, words};
 use serde_json::Value;
 
-/// What a queue has to be staged at rest, and what a busy one has.
+/// Staged pages of a queue at rest, and of a busy one.
 const PAGES: [u64; 2] = [272, 400];
 const GENERATOR: &str = "generator:size=60,rate=2000,flows=16";
 

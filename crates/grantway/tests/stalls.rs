@@ -1,13 +1,11 @@
-//! Why waiting is level-triggered: two guests with a stack in user space, joined by a
-//! bridge of the kernel with 32 frames of queue before each vif, one sending to the
-//! other by TCP. With a wait that knows only signals which come while it waits, as
-//! Mirage's once did, the stream stands still again and again; with the one that looks
-//! once more after it has armed, never.
+//! The reason for level-triggered waits. Two guests with a stack in user space are joined by a
+//! bridge of the kernel, with a queue of 32 frames before each vif. One sends to the other by TCP.
+//! With a wait that knows only signals which come during the wait, as Mirage's once did, the stream
+//! stalls again and again. With a wait that looks once more after it has armed, it never stalls.
 //!
-//! As a test a fixed number of bytes crosses by the real wait. That the other one stalls
-//! is shown by schedules, in the frontend's `wakeups.rs`; with `GRANTWAY_STALL_SECONDS` both
-//! run for so long, and their stalls are counted (`make measure`). Needs root, /dev/net/tun
-//! and `ip`.
+//! As a test, a fixed number of bytes crosses with the real wait. The stalls of the other wait are
+//! shown by schedules, in the frontend's `wakeups.rs`. With `GRANTWAY_STALL_SECONDS` both waits run
+//! for that time, and their stalls are counted (`make measure`). Needs root, /dev/net/tun and `ip`.
 
 mod common;
 
@@ -35,24 +33,24 @@ const PORT: u16 = 5001;
 /// Bytes of a socket's buffer, either way: half of what that queue holds in segments, so
 /// that no pause is one in which TCP waits to send again what found the queue full.
 const WINDOW: usize = 16 * 1460;
-/// What a guest does of its own whenever its sockets had their turn.
+/// Work of a guest after each turn of its sockets.
 const WORK: Duration = Duration::from_micros(20);
-/// What else wakes a guest, sooner or later.
+/// Time after which a guest wakes in any case.
 const ELSE: Duration = Duration::from_secs(1);
-/// How long a signal may come behind its frame where processors are busy.
+/// Longest delay of a signal behind its frame on busy processors.
 const LATE: Duration = Duration::from_secs(100);
 
 /// Bytes that cross as a test.
 const BYTES: u64 = 64 << 20;
 
-/// How long the stream goes on.
+/// End of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Until {
     Bytes(u64),
     Seconds(u64),
 }
 
-/// How a guest waits.
+/// The way in which a guest waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wait {
     /// By the state of the ring: it is asked once more after it was armed.
@@ -72,7 +70,8 @@ struct Guest {
     taken: u64,
     last: Option<Instant>,
     stalls: Vec<Duration>,
-    /// Whether no signal ended its last sleep, and how often a frame was there then.
+    /// True if no signal ended the last sleep, and the number of such sleeps during which a frame
+    /// was there.
     unsignalled: bool,
     slept_over: u64,
 }
@@ -255,11 +254,11 @@ fn at(began: Instant) -> grantway_stack::smoltcp::time::Instant {
     grantway_stack::smoltcp::time::Instant::from_micros(micros)
 }
 
-/// What came of a stream.
+/// Result of a stream.
 struct Outcome {
     /// Pauses that somebody would notice.
     stalls: Vec<Duration>,
-    /// How often a guest slept although a frame had come.
+    /// Number of sleeps of a guest although a frame had come.
     slept_over: u64,
 }
 

@@ -10,8 +10,8 @@ use std::process::{Command, Output};
 
 const UNITS: [&str; 2] = ["grantway-backend", "grantway-backend-domU"];
 
-/// What `systemd-analyze security` says at most, of 10: what is left are the device list,
-/// `CAP_NET_ADMIN` and the host's network, which a backend is for.
+/// Largest exposure that `systemd-analyze security` may report, of 10. The rest is the device list,
+/// `CAP_NET_ADMIN` and the host's network, which a backend needs.
 const EXPOSURE_MAX: f64 = 2.5;
 
 fn source(unit: &str) -> String {

@@ -24,7 +24,7 @@ const FAR: &str = "10.99.1.3";
 /// Two guests on the bridge of a backend, whose uplink gwu is a veth to gwe in the namespace `far`.
 struct Wire {
     guests: [Namespace; 2],
-    /// Where the backend runs, with gwu.
+    /// Namespace of the backend, with the interface gwu.
     own: Namespace,
     far: Namespace,
     backend: Part,

@@ -1,5 +1,5 @@
-//! What the integration tests share: parts of a set-up as processes of their
-//! own, each with a guard that ends it.
+//! Shared parts of the integration tests: parts of a set-up as processes of their own, each with a
+//! guard that ends it.
 //!
 //! - `part`: one running process; `site`: a host with its backend and
 //!   frontends; `network`: namespaces and what runs in them; `link`: a vif between
@@ -32,7 +32,7 @@ pub const NOBODY: u32 = 65_534;
 /// any machine.
 pub const PROMPT: Duration = Duration::from_secs(600);
 
-/// What has the command under test wait as long for others.
+/// Variable that makes the command under test wait for others for as long as the tests do.
 pub const PATIENCE: (&str, &str) = ("GRANTWAY_PATIENCE", "120");
 
 /// One test at a time: they share two processors, and some measure.
@@ -48,7 +48,7 @@ pub fn say(text: impl AsRef<str>) {
     let _ = writeln!(std::io::stderr(), "    {}", text.as_ref());
 }
 
-/// Whether this process is root.
+/// Returns true if this process is root.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

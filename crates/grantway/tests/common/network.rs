@@ -12,8 +12,8 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Whether this machine lets us make namespaces and TAPs, and has these programs; if not,
-/// says that the test is skipped.
+/// Returns true if this machine allows namespaces and TAPs, and has these programs. Otherwise
+/// prints that the test is skipped.
 pub fn available(programs: &[&str]) -> bool {
     let package = |name: &str| match name {
         "ip" | "nstat" | "ss" => "iproute2",
@@ -95,7 +95,7 @@ impl Namespace {
         }
     }
 
-    /// What `ip` tells of an interface; none when it is not there.
+    /// Returns the output of `ip` about an interface, or `None` if the interface does not exist.
     pub fn interface(&self, name: &str) -> Option<Value> {
         let args = ["-n", &self.name, "-j", "address", "show", "dev", name];
         let output = finish(ip(&args), PROMPT);
@@ -125,7 +125,7 @@ impl Namespace {
         self.run("ethtool", &args);
     }
 
-    /// Whether an offload of an interface is on.
+    /// Returns true if an offload of an interface is on.
     pub fn offload(&self, name: &str, feature: &str) -> bool {
         let shown = self.run("ethtool", &["-k", name]);
         let prefix = format!("{feature}: ");
@@ -222,7 +222,7 @@ fn ip(args: &[&str]) -> Command {
     command
 }
 
-/// What iperf3 measured.
+/// Result of iperf3.
 #[derive(Debug, Clone, Copy)]
 pub struct Transfer {
     /// Gbit/s that the receiver got, payload only.
@@ -261,9 +261,9 @@ impl Transfer {
 /// Two namespaces that only the vif joins: `outside` with the backend's
 /// interface gwb1, and `inside` with the frontend's, gwf1.
 pub struct Pair {
-    /// Where the backend runs: 10.99.1.1 and fd99:1::1.
+    /// Namespace of the backend: 10.99.1.1 and fd99:1::1.
     pub outside: Namespace,
-    /// Where the frontend runs: 10.99.1.2 and fd99:1::2.
+    /// Namespace of the frontend: 10.99.1.2 and fd99:1::2.
     pub inside: Namespace,
 }
 

@@ -77,7 +77,7 @@ impl Part {
         self.child.id()
     }
 
-    /// What it said on its standard error.
+    /// Returns the process's standard error so far.
     pub fn said(&self) -> String {
         self.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -101,7 +101,7 @@ impl Part {
         });
     }
 
-    /// Whether it runs.
+    /// Returns true if the process runs.
     pub fn is_alive(&mut self) -> bool {
         self.try_ended().is_none()
     }

@@ -63,7 +63,8 @@ impl Site {
         Self::bridged_with("")
     }
 
-    /// The same, with more in the string that gives the second one its vif.
+    /// Makes a site with two guests on a bridge. `second` is added to the vif string of the second
+    /// one.
     pub fn bridged_with(second: &str) -> (Part, Self) {
         let site = Self::start();
         for (domain, more) in [("1", ""), ("2", second)] {
@@ -101,7 +102,7 @@ impl Site {
         Part::start("frontend", self.command(place, "frontend", &args))
     }
 
-    /// What `grantway list` says, tables and all.
+    /// Returns the output of `grantway list`, with tables.
     pub fn list(&self) -> Value {
         let args = ["list", "--host", &self.path(), "--tables", "--json"];
         let text = succeed(grantway_with(&args), PROMPT);
@@ -163,7 +164,7 @@ impl Site {
     }
 }
 
-/// Whether a process's number stands anywhere among the tables' processes.
+/// Returns true if the number of a process is among the processes of the tables.
 fn mentions(tables: &Value, pid: u32) -> bool {
     let domains = tables["domains"].as_array().expect("domains");
     domains.iter().any(|domain| {

@@ -39,7 +39,7 @@ impl<'a> Stream<'a> {
         all
     }
 
-    /// Whether both run.
+    /// Returns true if both ends run.
     pub fn is_alive(&mut self) -> bool {
         self.ways.iter_mut().all(Part::is_alive)
     }

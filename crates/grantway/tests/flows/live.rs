@@ -1,5 +1,5 @@
-//! What a backend shows while it runs: two guests on its bridge send to each other by
-//! stacks in user space, so nothing but grantway is needed.
+//! Flows of a running backend. Two guests on its bridge send to each other by stacks in user space,
+//! so that only grantway is needed.
 
 use super::common::part::Part;
 use super::common::site::Site;

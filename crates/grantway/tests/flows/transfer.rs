@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-/// How long a frame is under way, each way.
+/// Travel time of a frame in each direction.
 const DELAY: Duration = Duration::from_millis(10);
 /// One segment of so many is lost on its way to the server, the first time that it is sent.
 const LOST: u64 = 150;
@@ -33,7 +33,7 @@ const QUEUE: usize = 20_000;
 /// Ends the thread of a link when dropped.
 struct Running(Arc<AtomicBool>, Option<std::thread::JoinHandle<u64>>);
 
-/// Where a segment's payload ends in TCP's numbers, if the frame has one.
+/// Returns the TCP number behind a segment's payload, if the frame has one.
 fn payload_end(frame: &[u8]) -> Option<u32> {
     let found =
         headers::read(frame, frame.len()).ok().filter(|found| found.protocol == Protocol::Tcp)?;
@@ -43,7 +43,7 @@ fn payload_end(frame: &[u8]) -> Option<u32> {
 }
 
 impl Running {
-    /// How many segments were lost.
+    /// Returns the number of lost segments.
     fn end(mut self) -> u64 {
         self.0.store(true, Relaxed);
         self.1.take().map_or(0, |thread| thread.join().expect("the link"))
