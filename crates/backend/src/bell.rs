@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// The bell of a worker. Anybody who tells the worker something rings it. The bell also names the
-/// queues that other queues passed frames on to, so that the worker need not look at all its
-/// queues.
+/// The bell of a worker. Each thread that sends something to the worker rings it. The bell also
+/// names the queues to which other queues passed frames, so that the worker need not look at all
+/// its queues.
 pub(crate) struct Bell {
     fd: OwnedFd,
     /// Queues that the bell was rung for: no more than the worker has.

@@ -443,7 +443,7 @@ impl Transmit {
     }
 
     /// Asks for a signal once a quarter of the outstanding slots has come back. Returns true if
-    /// that is so already, or if nothing is outstanding: then nobody would ever signal.
+    /// this is so already, or if nothing is outstanding: then no signal would ever come.
     pub fn arm(&mut self) -> Result<bool, PeerError> {
         let outstanding = self.ring.outstanding();
         if outstanding == 0 {
@@ -453,8 +453,8 @@ impl Transmit {
         armed.map_err(|source| PeerError::Ring { ring: "transmit", source })
     }
 
-    /// Returns true if there is room for a burst, in slots and in pages, and for the longest frame:
-    /// then nobody who waited for room finds too little of it.
+    /// Returns true if there is room for a burst, in slots and in pages, and for the longest frame.
+    /// This is enough room for any sender that waited.
     #[inline]
     pub fn has_room(&self) -> bool {
         let halves = self.buffers.halves();

@@ -57,7 +57,7 @@ impl VnetHeader {
         }
     }
 
-    /// Moves all offsets by so many bytes, which were put in behind the addresses of the frame.
+    /// Moves all offsets by `bytes` bytes, which were inserted behind the addresses of the frame.
     pub(super) fn move_by(&mut self, bytes: u16) -> Result<(), DropReason> {
         for offset in [&mut self.hdr_len, &mut self.csum_start] {
             *offset = offset.checked_add(bytes).ok_or(DropReason::TooLong)?;
@@ -143,7 +143,7 @@ pub(super) struct Arrival {
 /// A frame from the kernel, judged by its header and its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Judged {
-    /// The frame goes on as it is.
+    /// The frame needs no work.
     Ready(Offload),
     /// The checksum of the bytes from `start` on is to be finished, `offset` bytes behind that.
     Unfinished { start: usize, offset: usize },

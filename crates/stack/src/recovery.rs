@@ -1,36 +1,43 @@
-//! Losses that smoltcp (0.14) would leave to its timer, of a second at least.
+//! Recovery from losses for which smoltcp (0.14) would wait for its timer, at least a second.
 //!
-//! smoltcp sends a segment again after three acknowledgements that repeat an earlier one, and only that
-//! segment. It does not read selective acknowledgements, counts none whose window differs from the last
-//! one, and takes the next acknowledgement of more for the end of the loss. So these cases wait for its
-//! timer: the receiver's window grows meanwhile, or it answers several segments by one acknowledgement,
-//! and Linux does both; a further segment of the same window was lost; the segment was lost again; fewer
-//! than three segments came behind it.
+//! smoltcp sends a segment again after three acknowledgements that repeat an earlier one, and only
+//! that segment. It does not read selective acknowledgements. It counts no acknowledgement whose
+//! window differs from the last one. And it takes the next acknowledgement of more data for the end
+//! of the loss. So it waits for its timer in these cases:
 //!
-//! The device sees the segments of both ends, and repeats an acknowledgement to smoltcp where TCP would
-//! send a segment again:
+//! - The receiver's window grows meanwhile, or one acknowledgement answers several segments. Linux
+//!   does both.
+//! - A further segment of the same window was lost.
+//! - The segment was lost again.
+//! - Fewer than three segments came behind the lost one.
 //!
-//! - The third acknowledgement that repeats an earlier one came, counting those with another window if
-//!   they name data behind the lost segment (RFC 2018). Or they name more than two segments, as one does
-//!   of a Linux that merged what it received (RFC 6675); or all that is under way behind it.
-//! - An acknowledgement of a part of what was under way when a loss was found names the next lost
-//!   segment (RFC 6582, NewReno).
-//! - A segment was sent again, and an acknowledgement names data that was first sent after that, but not
-//!   the segment: it was lost again (RFC 8985, RACK).
-//! - Nothing was acknowledged for a round trip and its variation, though data is under way. This waits
-//!   for 200 ms at least, as Linux's timer does.
+//! The device sees the segments of both ends. It repeats an acknowledgement to smoltcp when TCP
+//! should send a segment again:
 //!
-//! Where segments overtake others, one that may still come is waited for (RFC 8985, RACK), and smoltcp is
-//! kept from counting meanwhile: a window that differs has it count none. That segments overtake others
-//! here is known from a segment that came late and was sent once, or of which the first one came, as the
-//! time says that its acknowledgement answers (RFC 3522, Eifel). Of an end that says no times it is known
-//! from what came twice. Once a segment was sent again, the window that smoltcp is told does not grow until
-//! it is acknowledged: smoltcp would count anew, and send it once more.
+//! - The third acknowledgement came that repeats an earlier one. Those with another window count,
+//!   too, if they name data behind the lost segment (RFC 2018). One that names more than two
+//!   segments is enough, as from a Linux that merged what it received (RFC 6675). So is one that
+//!   names all data in flight behind the segment.
+//! - An acknowledgement of a part of the data that was in flight when a loss was found names the
+//!   next lost segment (RFC 6582, NewReno).
+//! - A segment was sent again, and an acknowledgement names data that was first sent after that,
+//!   but not the segment: it was lost again (RFC 8985, RACK).
+//! - Nothing was acknowledged for a round trip and its variation, although data is in flight. This
+//!   waits for at least 200 ms, as Linux's timer does.
 //!
-//! The other direction is here, too, since a flow is looked up once: what this end is to say of the other
-//! one's segments (`blocks`, `options`).
+//! If segments overtake others, a segment that may still come is waited for (RFC 8985, RACK).
+//! Meanwhile smoltcp must not count, so it sees a window that differs. That segments overtake
+//! others is known from a segment that came late and was sent once. It is also known if the first
+//! copy of a segment that was sent twice came: the timestamp in its acknowledgement shows this (RFC
+//! 3522, Eifel). If the other end has no timestamps, it is known from data that came twice. Once a
+//! segment was sent again, the window that smoltcp sees does not grow until the segment is
+//! acknowledged. Otherwise smoltcp would count anew, and send it once more.
 //!
-//! smoltcp's congestion control takes each segment that is sent again for a loss, and halves its window.
+//! The other direction is here, too, since a flow is searched only once: the ranges and timestamps
+//! that this end sends about segments of the other end (`blocks`, `options`).
+//!
+//! smoltcp's congestion control counts each segment that is sent again as a loss, and halves its
+//! window.
 
 use crate::blocks::{Blocks, Named};
 use crate::clock::Clock;

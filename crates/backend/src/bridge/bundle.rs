@@ -14,12 +14,12 @@ const EACH: u32 = 40;
 #[derive(Default)]
 pub(crate) struct Bundle {
     pub from: PortId,
-    /// The sender's queue; none of the uplink.
+    /// The sender's queue, or `None` for the uplink.
     pub sender: Option<Key>,
     /// The frames, in their order. Their places are those in `bytes`, and later in the arena of
     /// the worker that gives them.
     pub(super) places: Vec<FramePlace>,
-    /// The receivers of the frames: of so many from one on, alike.
+    /// Receivers of the frames, and the number of frames in a row with these receivers.
     pub(super) runs: Vec<(To, usize)>,
     pub(super) bytes: Vec<u8>,
 }

@@ -17,7 +17,7 @@ pub(crate) trait Others {
     fn wake(&mut self, key: Key);
     /// Tells the worker that a queue has something to do at this time, if nothing wakes it before.
     fn call(&mut self, key: Key, at: Instant);
-    /// Tells the worker that a receiver's queue is broken. The sender goes on.
+    /// Reports to the worker that a receiver's queue is broken. The sender continues.
     fn broken(&mut self, key: Key, error: VifError);
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Forward<'a, O> {
     pub merger: Option<&'a mut Merger>,
     /// The sender's number in lists.
     pub from: PortId,
-    /// The sender's queue; none of the uplink.
+    /// The sender's queue, or `None` for the uplink.
     pub sender: Option<Key>,
     pub now: Instant,
 }

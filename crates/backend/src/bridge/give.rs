@@ -26,7 +26,7 @@ pub(super) struct Sender<'a> {
 }
 
 impl Sender<'_> {
-    /// Brings a packet into private memory, all of it. Returns none if it cannot be read.
+    /// Copies a whole packet into private memory. Returns `None` if it cannot be read.
     fn bring(
         &mut self,
         number: usize,

@@ -13,7 +13,7 @@ use grantway_vector::News;
 /// One receiver's queue, and what it is to be given.
 pub(super) struct Target {
     pub key: Key,
-    /// Its frames, in their order: each in private memory, or its first bytes.
+    /// Frames of the list, in order: each in private memory, or its first bytes.
     pub burst: ArrayVec<FramePlace, BURST>,
     /// Frames of the burst that other guests get, too: a bit each.
     pub flooded: u64,
@@ -43,7 +43,7 @@ pub(crate) struct Hub {
 }
 
 impl Hub {
-    /// Makes lists for one of so many workers.
+    /// Makes lists for one worker of `workers`.
     pub fn new(workers: usize) -> Self {
         Self {
             targets: Vec::new(),

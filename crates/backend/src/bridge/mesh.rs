@@ -1,13 +1,13 @@
-//! The mesh: the way by which the workers of one bridge hand frames and news to each other.
+//! The mesh: the way of frames and news between the workers of one bridge.
 //!
-//! A guest's rings belong to one worker. What a guest sends to a guest of another worker goes there
-//! as a [`Bundle`], in private memory, to the inbox of that worker. A worker that has too much in
-//! the inbox of another begins no turn on the bridge until there is room. So the frames stay on
-//! their guests' rings, and none is lost. Whoever takes from its inbox never waits for another, so
-//! all of them go on.
+//! A guest's rings belong to one worker. Frames for a guest of another worker go into the inbox of
+//! that worker as a [`Bundle`], in private memory. A worker with too many frames in the inbox of
+//! another begins no turn on the bridge until there is room. So the frames stay on their guests'
+//! rings, and none is lost. A worker that empties its inbox never waits for another, so no worker
+//! waits for ever.
 //!
-//! Each inbox is taken in the order in which it was filled, whoever filled it. News go beside it, and
-//! are there before any frame of their turn is anywhere: a worker hears them before its next turn.
+//! Each inbox is emptied in the order in which it was filled. News have a way of their own. They
+//! arrive before any frame of their turn: a worker reads them before its next turn.
 
 use super::bundle::Bundle;
 use crate::bell::Bell;
@@ -81,8 +81,8 @@ impl Inbox {
             || self.told.load(SeqCst) >= NEWS_MAX
     }
 
-    /// Returns true if its worker must not sleep: there are frames, or so many news that others
-    /// may soon have to wait.
+    /// Returns true if its worker must not sleep, because there are frames, or so much news that
+    /// others may soon have to wait.
     fn is_urgent(&self) -> bool {
         self.count.load(SeqCst) > 0 || self.told.load(SeqCst) >= NEWS_MAX / 2
     }

@@ -79,7 +79,7 @@ impl Bridge {
         Self { lists, members, elsewhere, numbers, others, uplink, uplink_at, failure: None }
     }
 
-    /// Drops the uplink, which failed. The guests go on without it.
+    /// Drops the uplink, which failed. The guests continue without it.
     #[cold]
     fn fail(&mut self, error: PortError) {
         self.uplink = None;

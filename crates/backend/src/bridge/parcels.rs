@@ -19,15 +19,15 @@ use grantway_vector::Verdict;
 pub(super) struct Parcel {
     /// Place of the frame, or of its first bytes, with the length of the whole frame.
     pub place: FramePlace,
-    /// Its packet, if its rest is in the sender's pages.
+    /// Number of the packet, if its rest is in the sender's pages.
     pub rest: Option<u8>,
 }
 
 /// The frames of a list.
 #[derive(Default)]
 pub(super) struct Parcels {
-    /// By their numbers in the list: none of a frame that cannot be read, or that goes with an
-    /// earlier one.
+    /// Parcels by their numbers in the list. `None` for a frame that cannot be read, or that was
+    /// merged into an earlier one.
     all: Vec<Option<Parcel>>,
     /// Brings packets into private memory.
     pub(super) gather: Gather,

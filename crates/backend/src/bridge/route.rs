@@ -141,7 +141,7 @@ pub(super) struct Aimed<'a> {
     pub queue: Option<u16>,
 }
 
-/// Counts packets that reach nobody, by the verdict on them.
+/// Counts packets that reach no receiver, by the verdict on them.
 pub(super) fn count_unreached(stats: &VifStats, verdict: Verdict, packets: u64) {
     match verdict {
         // Whom they were for is gone.

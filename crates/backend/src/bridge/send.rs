@@ -152,8 +152,8 @@ impl<O: Others> Forward<'_, O> {
         more && self.bridge.uplink.is_some()
     }
 
-    /// Tells other workers what the list taught, before any frame of it is anywhere: whoever
-    /// answers a frame is judged by a worker that knows.
+    /// Sends the news of the list to other workers, before any frame of it arrives. So the worker
+    /// that judges an answer knows them.
     fn tell(&mut self) {
         if self.mesh.is_shared() {
             let news = &mut self.hub.news;

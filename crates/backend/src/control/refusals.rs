@@ -1,10 +1,9 @@
-//! Vifs that could not be opened, until they can be, and vifs for which something could not be
-//! done.
+//! Vifs that could not be opened, and vifs for which an action failed, until both succeed.
 //!
-//! A vif whose nodes were the reason is looked at again whenever one of them changes. If the reason
-//! was ours or the machine's, the vif is also tried again after a pause, which becomes longer.
-//! Examples are a TAP that somebody holds for a moment, no memory, and a store that has trouble. A
-//! list of vifs that the store could not give is asked for again in the same way.
+//! If the nodes of a vif were the reason, the vif is looked at again when one of them changes. If
+//! the reason was here or on the machine, the vif is also tried again after a pause, which becomes
+//! longer. Examples are a TAP that another program has for a moment, no free memory, and errors of
+//! the store. A list of vifs that the store could not give is read again in the same way.
 
 use crate::VifError;
 use crate::bell::{os, timespec};

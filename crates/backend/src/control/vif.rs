@@ -484,12 +484,12 @@ impl Vif {
     }
 }
 
-/// Takes down what is left of a vif that no longer exists: nobody was there when its toolstack
-/// removed it, or its interface could not be removed.
+/// Releases what is left of a vif that no longer exists. No backend ran when its toolstack removed
+/// it, or its interface could not be removed.
 ///
 /// # Errors
 ///
-/// The interface or the journal cannot be had for a moment. The journal stays, by which it is tried
+/// The interface or the journal cannot be had now. The journal stays, so that this can be tried
 /// again.
 pub(crate) fn remove_remains(id: VifId, around: &mut Surroundings<'_>) -> Result<(), VifError> {
     let Some(left) = around.journals.left_off(id)? else { return Ok(()) };
@@ -513,7 +513,7 @@ pub(crate) fn remove_remains(id: VifId, around: &mut Surroundings<'_>) -> Result
     Ok(())
 }
 
-/// Returns true if the interface does not exist, or is not ours: somebody deleted ours.
+/// Returns true if the interface does not exist, or is not ours because ours was deleted.
 fn is_no_more(error: &PortError) -> bool {
     matches!(error, PortError::Gone { .. } | PortError::Tap(TapError::NotATap { .. }))
 }
@@ -527,8 +527,8 @@ fn kernel_keeps_off(id: VifId) -> Result<(), VifError> {
     Err(VifError::Claimed { name, driver })
 }
 
-/// Writes the reason why a vif is not served into the node `error`, where the toolstack looks for
-/// it. Nothing is written if the toolstack has removed the folder.
+/// Writes the reason why a vif is not served into the node `error`, which the toolstack reads.
+/// Nothing is written if the toolstack has removed the folder.
 pub(crate) fn write_error(
     store: &mut dyn Store,
     path: &str,

@@ -243,7 +243,7 @@ impl<J: JournalMemory> Journal<J> {
         self.set_word(AT_INTERFACE, interface);
     }
 
-    /// Returns the layout of the vif's pages. Returns none if this page is no journal.
+    /// Returns the layout of the vif's pages, or `None` if this page is no journal.
     pub fn layout(&self) -> Option<Layout> {
         let word = |at| self.word(AT_LAYOUT + 4 * at);
         (self.word(0) == MAGIC).then(|| Layout::of(std::array::from_fn(word)))

@@ -16,7 +16,7 @@ impl<'a> Pages<'a> {
         Self(table)
     }
 
-    /// Returns bytes of a page that is mapped, to be read; none if it is not mapped.
+    /// Returns bytes of a mapped page, to be read, or `None` if the page is not mapped.
     #[inline]
     pub fn to_read(self, gref: GrantRef, offset: u16, len: u16) -> Option<VolatileSlice<'a>> {
         VolatileSlice::new(&self.0.find(gref)?.page, offset, len).ok()

@@ -1,15 +1,15 @@
-//! The persistent policy (seed 000, `feature-persistent`). The frontend uses the same pages again
-//! and again. So a page is mapped once it was seen, and the processor moves its bytes from then on.
+//! The policy persistent (seed 000, `feature-persistent`). The frontend uses the same pages again
+//! and again. So a page is mapped after its first use, and then the processor moves its bytes.
 //!
-//! A page that is seen for the first time takes grant copy. It is mapped when the turn is over,
-//! together with all others of that turn that are used alike: one run, one area of memory. While no
-//! mapping is left, a page takes grant copy.
+//! The first use of a page is a grant copy. At the end of the turn, the page is mapped together
+//! with all others of that turn that are used alike: one run, one area of memory. If no more may be
+//! mapped, the page uses grant copy.
 //!
-//! Pages that nobody asked for in a minute are unmapped, a few runs at a time. The others of their run
-//! are mapped anew then. So a run of which more than half of the pages are in use is spared for
-//! another minute: an idle page is unmapped within three minutes. So is the first mapping of a page
-//! that was mapped again, to be written to. Clocks are read late, and looks take turns, so a minute
-//! is up to 85 seconds.
+//! Pages that were not used for a minute are unmapped, a few runs at a time. The other pages of
+//! their run are then mapped again. So a run of which more than half is in use is spared for
+//! another minute, and an idle page is unmapped within three minutes. The same is true for the
+//! first mapping of a page that was mapped again to be written. Clocks are read late, and looks
+//! take turns, so a minute is up to 85 seconds.
 
 use super::Grants;
 use super::quota::{QUEUE_AREAS, Quota, Reserved};
@@ -24,12 +24,12 @@ use std::time::{Duration, Instant};
 
 /// Most pages that one turn may have mapped.
 const PAGES_A_TURN: usize = 512;
-/// Pause between two looks for pages that nobody asks for.
+/// Pause between two looks for unused pages.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Runs that one look examines.
 const RUNS_A_LOOK: usize = QUEUE_AREAS / 4;
-/// Time that a page stays mapped that nobody asks for, in seconds: a minute, and the time by which
-/// a stamp may be late.
+/// Time that an unused page stays mapped, in seconds: a minute, and the time by which a stamp may
+/// be late.
 const KEPT: u32 = 60 + LOOK_EVERY.as_secs() as u32;
 /// Turns that moved packets for each reading of the clock.
 const TURNS_A_CLOCK: u32 = 64;
@@ -219,8 +219,8 @@ impl Persistent {
         self.last_run
     }
 
-    /// Unmaps pages that nobody has asked for in [`KEPT`] seconds, of runs of which at most half of
-    /// the pages are in use, and of others once they were spared for as long.
+    /// Unmaps pages that were not used in [`KEPT`] seconds, in runs of which at most half is in
+    /// use, and in other runs once they were spared for as long.
     fn look(&mut self, stats: &VifStats) {
         self.sighted.paused = false;
         for _ in 0..RUNS_A_LOOK.min(self.runs.len()) {

@@ -1,6 +1,6 @@
-//! The packets that a turn takes off the ring: each parsed once, from private copies of its
-//! slots. What its slots say, where its bytes lie and what becomes of it are kept here until
-//! its slots are answered.
+//! The packets that a turn takes off the ring. Each is parsed once, from private copies of its
+//! slots. The data of its slots, the place of its bytes and its fate are kept here until its slots
+//! are answered.
 
 use crate::journal::{TxOwed, TxOwedBytes};
 use crate::layout::{BURST, HEAD, HEADS, RING_SLOTS};
@@ -30,7 +30,7 @@ pub(crate) struct Limits {
     pub in_place: usize,
     /// Number of receivers that a packet may go to; 0 if their number makes no difference.
     pub reach: u32,
-    /// True if a large frame goes on as segments, each sent by itself.
+    /// True if a large frame is sent as segments, each by itself.
     pub cuts: bool,
 }
 
@@ -181,13 +181,13 @@ impl TxBatch {
         }
     }
 
-    /// Iterates over the packets that go on, if all of each is private.
+    /// Iterates over the packets that are sent on, if each is wholly private.
     pub fn frames(&self) -> impl Iterator<Item = FramePlace> {
         self.packets.iter().filter(|taken| taken.goes_on()).map(Taken::place)
     }
 
-    /// A packet of the turn, by its number, of which at most `private` bytes are private;
-    /// none if it goes no further.
+    /// Returns a packet of the turn by its number, of which at most `private` bytes are private.
+    /// Returns `None` if it is not sent on.
     pub fn outgoing(&self, number: usize, private: usize) -> Option<Outgoing<'_>> {
         let taken = self.packets.get(number).filter(|taken| taken.goes_on())?;
         let (first, end) = taken.fragments;
@@ -195,7 +195,7 @@ impl TxBatch {
         Some(Outgoing::new((number, taken), fragments, private))
     }
 
-    /// Iterates over the packets that go on, as [`TxBatch::outgoing`] returns them.
+    /// Iterates over the packets that are sent on, as [`TxBatch::outgoing`] returns them.
     pub fn all_outgoing(&self, private: usize) -> impl Iterator<Item = Outgoing<'_>> {
         (0..self.packets.len()).filter_map(move |number| self.outgoing(number, private))
     }

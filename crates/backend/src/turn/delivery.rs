@@ -23,18 +23,18 @@ pub(crate) struct Delivery {
 pub(crate) struct Given {
     /// Start in the arena of its bytes, or of its private bytes.
     pub at: usize,
-    /// Its length in bytes.
+    /// Length of the frame in bytes.
     pub len: usize,
-    /// Its responses among the answers: first and one past the last.
+    /// Responses of the frame among the answers: index of the first, and index behind the last.
     pub answers: (usize, usize),
 }
 
 /// One response that is to be pushed: its words, and what it depends on.
 pub(crate) struct Answer {
     pub words: [u32; 2],
-    /// Its pieces: first and one past the last.
+    /// Pieces of the frame: index of the first, and index behind the last.
     pub pieces: (u16, u16),
-    /// Its crosses: first and one past the last.
+    /// Crosses of the frame: index of the first, and index behind the last.
     pub crosses: (u16, u16),
 }
 

@@ -84,7 +84,7 @@ pub(crate) struct Lists {
     rules: Arc<Rules>,
     /// True if the rules judge packets without a bridge, too.
     is_asked: bool,
-    /// The frame of each packet of the turn, where it is one.
+    /// Frame of each packet of the turn, if the packet is in the list.
     frames: [Option<u8>; BURST],
     /// The time that the graph's clock counts from.
     began: Instant,
@@ -149,7 +149,7 @@ impl Lists {
         self.graph.forget(port);
     }
 
-    /// Takes the packets of a turn that go on through the graph. At most `private` bytes of
+    /// Passes the packets of a turn that are sent on through the graph. At most `private` bytes of
     /// each are private.
     pub fn run_heads(
         &mut self,

@@ -13,9 +13,9 @@ use std::slice;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Outgoing<'a> {
     taken: &'a Taken,
-    /// Its bytes in the guest's pages, from the first on.
+    /// All bytes of the packet in the guest's pages.
     fragments: &'a [TxFragment],
-    /// Its number in the turn.
+    /// Number of the packet in the turn.
     number: usize,
     /// Number of its bytes that are private.
     private: usize,
@@ -31,12 +31,12 @@ impl<'a> Outgoing<'a> {
         Self { taken, fragments, number, private: taken.len().min(private) }
     }
 
-    /// Its number in the turn.
+    /// Returns the number of the packet in the turn.
     pub fn number(&self) -> usize {
         self.number
     }
 
-    /// Its length in bytes.
+    /// Returns the length of the packet in bytes.
     pub fn len(&self) -> usize {
         self.taken.len()
     }
@@ -65,7 +65,7 @@ impl<'a> Outgoing<'a> {
         self.taken.offload()
     }
 
-    /// Its private bytes.
+    /// Returns the private bytes of the packet.
     pub fn head<'b>(&self, arena: &'b [u8]) -> &'b [u8] {
         &arena[self.at()..self.at() + self.private]
     }
@@ -100,7 +100,7 @@ impl<'a> Rest<'a> {
         rest
     }
 
-    /// The next bytes, `most` at most, in one page; none at the end.
+    /// Takes the next bytes, `most` at most, in one page. Returns `None` at the end.
     pub fn take(&mut self, most: usize) -> Option<TxFragment> {
         let fragment = match self.fragment.take() {
             Some(fragment) => fragment,
@@ -126,8 +126,8 @@ pub(crate) struct Gather {
 }
 
 impl Gather {
-    /// Brings these bytes of a packet to `at`: those that are private at once, and the others
-    /// are listed to be fetched, for `owner`. Returns where they end.
+    /// Copies bytes of a packet to `at`. Private bytes are copied at once, and others are listed to
+    /// be fetched for `owner`. Returns the end of the bytes.
     pub fn add(
         &mut self,
         owner: usize,

@@ -123,7 +123,7 @@ pub(crate) struct Queue {
     in_place: Option<Pause>,
     /// True if the port wants merged segments.
     merges: bool,
-    /// True if no packet of the guest goes on with a blank checksum.
+    /// True if no packet of the guest is sent on with a blank checksum.
     completes: bool,
     /// True if the port may be full.
     fills: bool,
@@ -250,8 +250,8 @@ impl Queue {
         Ok((transmit, Receive::new(rx_ring, spec.number, spec.guest, journal(), carried, now)))
     }
 
-    /// Moves at most a burst each way, by rules where there are any, and signals the guest where
-    /// it asked.
+    /// Moves at most a burst in each direction, by rules if there are any. Signals the guest if it
+    /// asked for a signal.
     pub(crate) fn turn(
         &mut self,
         scratch: &mut Scratch,
@@ -372,8 +372,8 @@ impl Queue {
         Ok(true)
     }
 
-    /// Leaves its pages to changes of the guest's lists. To be called before anything but its own
-    /// next turn comes.
+    /// Allows changes of the guest's lists to its pages. Call this before anything but the queue's
+    /// own next turn.
     #[inline]
     pub(crate) fn pause(&mut self) {
         self.buffers.pause();
@@ -389,12 +389,12 @@ impl Queue {
         self.receive.takes()
     }
 
-    /// Leaves so many bytes free in front of each frame for its guest from now on.
+    /// Leaves `headroom` bytes free in front of each frame for the guest from now on.
     pub(crate) fn set_headroom(&mut self, headroom: u16) {
         self.receive.set_headroom(headroom);
     }
 
-    /// Returns true if no packet of the guest goes on with a blank checksum.
+    /// Returns true if no packet of the guest is sent on with a blank checksum.
     pub(crate) fn completes(&self) -> bool {
         self.completes
     }
@@ -404,8 +404,8 @@ impl Queue {
         self.port.caps().bridged
     }
 
-    /// Returns the vif's queue that a frame belongs to, by the frame's first bytes. Returns none if
-    /// the guest set no hash.
+    /// Returns the vif's queue for a frame, by the frame's first bytes, or `None` if the guest set
+    /// no hash.
     pub(crate) fn steers(&mut self, frame: &[u8]) -> Option<u16> {
         self.receive.steers(frame, &self.shared)
     }
@@ -462,8 +462,8 @@ impl Queue {
         self.receive.accept_split(packet, arena, delivery, &self.shared)
     }
 
-    /// Stores what was taken, answers, and signals the guest where it asked. Returns the time of
-    /// the next work for which no signal comes.
+    /// Stores the accepted frames, answers, and signals the guest if it asked for a signal. Returns
+    /// the time of the next work for which no signal comes.
     pub(crate) fn finish(
         &mut self,
         delivery: &mut Delivery,
@@ -498,7 +498,7 @@ impl Queue {
         Ok(transmit || receive || self.receive.is_passed_to())
     }
 
-    /// The port's descriptor, where it has one.
+    /// Returns the port's descriptor, if it has one.
     pub(crate) fn port_descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.port.descriptor()
     }
@@ -521,8 +521,8 @@ impl Queue {
         self.is_blocked || self.receive.wants_frames()
     }
 
-    /// The ports of its event channels; both the same where they are not
-    /// split.
+    /// Returns the ports of the event channels. Both are the same if there is one channel for both
+    /// directions.
     pub(crate) fn events(&self) -> (EventPort, EventPort) {
         (self.tx_event, self.rx_event)
     }
@@ -558,11 +558,11 @@ impl Queue {
 pub(crate) enum Afterwards {
     /// The connection is over. No successor takes it up by its journal.
     Over,
-    /// The connection goes on by its journal, as after a kill.
+    /// The connection continues by its journal, as after a kill.
     Resumed,
 }
 
-/// The earlier of two times, where there are such.
+/// Returns the earlier of two times, if there is one.
 #[inline]
 fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     match (one, other) {

@@ -43,8 +43,8 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 /// The longest frame that a response's 16-bit lengths can tell of.
 const LONGEST: usize = 65_535;
 
-/// Bytes that are to be in a frame's first page, where it has several: the headers
-/// that a guest's own TCP writes.
+/// Least bytes in the first page of a frame over several pages: the headers that a guest's own TCP
+/// writes.
 const FIRST_LEAST: usize = ETHERNET_HEADER + 20 + 20;
 
 /// The guest's receive ring, seen from the backend. Generic over where ring and
@@ -62,7 +62,7 @@ pub(crate) struct Receive<M = RingPage<2>, J = SharedPage> {
     journal: Option<Journal<J>>,
     /// Chooses the vif's queue for a frame, as the guest set it.
     steers: Steers,
-    /// The way to and from the vif's other queues, where it has such.
+    /// The way to and from the vif's other queues, if there are any.
     lane: Option<LaneEnd>,
     /// Packets given to the guest.
     packets: u64,
@@ -88,7 +88,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         Self { lane, ..self }
     }
 
-    /// Returns the vif's queue that a frame belongs to, or none if the guest set no hash.
+    /// Returns the vif's queue for a frame, or `None` if the guest set no hash.
     pub(crate) fn steers(&mut self, frame: &[u8], shared: &QueueState) -> Option<u16> {
         self.steers.queue(&shared.steering, frame)
     }
@@ -100,7 +100,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         Takes { checksum, gso_v4: large(tso4), gso_v6: large(tso6), udp: false }
     }
 
-    /// Leaves so many bytes free in front of each frame from now on, those that wait included.
+    /// Leaves `headroom` bytes free in front of each frame from now on, also of waiting ones.
     pub(crate) fn set_headroom(&mut self, headroom: u16) {
         self.guest.headroom = headroom;
         self.waiting.move_to(headroom, self.guest.scatter_gather);
@@ -140,7 +140,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         self.waiting.is_empty()
     }
 
-    /// Moves at most a burst from the port to the ring, by rules where there are any.
+    /// Moves at most a burst from the port to the ring, by rules if there are any.
     pub(crate) fn turn(
         &mut self,
         scratch: &mut Scratch,
@@ -302,7 +302,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         Ok(Accepted::Laid)
     }
 
-    /// Lays a frame out on slots. Returns none, and counts it, if the guest cannot take the frame
+    /// Lays out a frame on slots. Returns `None`, and counts the frame, if the guest cannot take it
     /// or does not want it.
     #[inline]
     fn layout(

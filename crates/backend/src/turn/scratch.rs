@@ -59,7 +59,7 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// With memory of the platform's, where that has such.
+    /// Allocates the memory, from the platform if it has such memory.
     pub(crate) fn new(platform: Option<&dyn Platform>) -> Self {
         let arena = platform.and_then(|platform| platform.arena(ARENA));
         Self {

@@ -25,11 +25,11 @@ pub(crate) trait Sink {
         false
     }
 
-    /// Takes frames, all of each in private memory.
+    /// Takes frames that are wholly in private memory.
     ///
     /// # Errors
     ///
-    /// The vif cannot go on.
+    /// The vif cannot continue.
     fn send_frames(
         &mut self,
         arena: &mut [u8],
@@ -37,12 +37,12 @@ pub(crate) trait Sink {
         stats: &VifStats,
     ) -> Result<(), VifError>;
 
-    /// Takes the packets of a turn that go on, whose first [`Limits::private`] bytes are in
-    /// private memory. Ends those that cannot be read.
+    /// Takes the packets of a turn that are sent on. Their first [`Limits::private`] bytes are in
+    /// private memory. Ends packets that cannot be read.
     ///
     /// # Errors
     ///
-    /// As [`Sink::send_frames`].
+    /// The errors of [`Sink::send_frames`].
     fn send(
         &mut self,
         batch: &mut TxBatch,
@@ -57,7 +57,7 @@ pub(crate) trait Sink {
     }
 }
 
-/// A port that takes frames from private memory, merged where it wants that.
+/// A port that takes frames from private memory, merged if it wants that.
 pub(crate) struct ToPort<'a> {
     pub port: &'a mut dyn Port,
     /// Merges TCP segments and UDP datagrams for the port.

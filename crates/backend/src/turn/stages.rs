@@ -16,7 +16,7 @@ use std::time::Instant;
 pub(crate) struct Stages<'a, 'b, S> {
     /// Bring bytes into private memory.
     pub buffers: &'a mut Buffers,
-    /// Say which packets go on, if there are any.
+    /// Rules that decide which packets are sent on, if there are any.
     pub rules: Option<&'a mut Filter<'b>>,
     /// Takes the packets.
     pub sink: &'a mut S,

@@ -1,4 +1,4 @@
-//! One packet of a turn: what its slots say, where its bytes lie, and what becomes of it.
+//! One packet of a turn: the data of its slots, the place of its bytes, and its fate.
 
 use crate::layout::{HEAD, place};
 use crate::policy::Piece;
@@ -21,17 +21,17 @@ pub(super) enum What {
 #[derive(Debug)]
 pub(crate) struct Taken {
     pub(super) what: What,
-    /// Its slots among the turn's: the first, and one past the last.
+    /// Slots of the packet in the turn: index of the first, and index behind the last.
     pub(super) slots: (u16, u16),
-    /// Its fragments: the first, and one past the last.
+    /// Fragments of the packet: index of the first, and index behind the last.
     pub(super) fragments: (u16, u16),
-    /// Its pieces that are brought into private memory: the first, and one past the last.
+    /// Pieces that are copied into private memory: index of the first, and index behind the last.
     pieces: (u16, u16),
     /// Start of its private bytes in the arena.
     at: u32,
     /// Start of the arena's room for the whole packet.
     whole_at: u32,
-    /// Its length in bytes; 0 if it is refused.
+    /// Length of the packet in bytes; 0 if it is refused.
     pub(super) len: u16,
     offload: Offload,
     /// Price of the packet for each receiver; 0 if the sink asks for no prices.
@@ -41,7 +41,7 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    /// Its length in bytes; 0 if it is refused.
+    /// Returns the length of the packet in bytes; 0 if it is refused.
     pub fn len(&self) -> usize {
         self.len.into()
     }
@@ -180,8 +180,8 @@ impl Taken {
     }
 }
 
-/// Returns the bytes of a packet before the first fragment that fills a page of the guest; none if
-/// no fragment does.
+/// Returns the bytes of a packet before the first fragment that fills a page of the guest, or
+/// `None` if there is no such fragment.
 pub(super) fn lead(fragments: &[TxFragment]) -> Option<usize> {
     let mut before = 0;
     for fragment in fragments {

@@ -54,10 +54,10 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         Self { ring, queue, journal, held_until: None, plain: false, full: false, likely }
     }
 
-    /// Answers what a killed process had consumed and not answered: each slot
-    /// once, by its journalled id. What became of those packets nobody knows;
-    /// to send one twice would be worse than to lose it. A change of the multicast list
-    /// that may not have been made has failed, for who asked for it to ask again.
+    /// Answers what a killed process had consumed and not answered: each slot once, by its id in
+    /// the journal. The fate of those packets is unknown, and to send one twice would be worse than
+    /// to lose it. A change of the multicast list that may not have been made is answered with an
+    /// error, so that the guest asks again.
     pub(crate) fn answer_owed(&mut self, owed: &[TxOwed]) -> Result<(), VifError> {
         let answer = |slot: &TxOwed| {
             let changes = matches!(slot, TxOwed::Change(_));
@@ -79,10 +79,10 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         Ok(self.ring.publish())
     }
 
-    /// Tells who listens when the ring became full, and when it has room again: the turn
-    /// after it was full has taken and answered some of it. One whose next packet the rate
-    /// holds counts as full: nobody looks at it before that may go, and a guest that has
-    /// more to send has filled it long before.
+    /// Records in the trace when the ring became full, and when it has room again: a turn after it
+    /// was full has taken and answered some of it. A ring whose next packet is held by the rate
+    /// counts as full. That packet is not looked at before it may be sent, and a guest with more to
+    /// send has filled the ring long before.
     #[cold]
     #[inline(never)]
     fn tell_of_room(&mut self, stretches: Option<&mut Stretches>, shared: &QueueState) {
@@ -238,8 +238,8 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         Ok(waiting)
     }
 
-    /// Gives the answers that wait for pages to be unmapped, and unmaps them before: from then
-    /// on the guest may do with those pages as it likes. Returns whether to signal it.
+    /// Unmaps pages, and then publishes the answers that waited for this. After that the guest may
+    /// use those pages. Returns true if the guest must be signalled.
     pub(crate) fn settle(&mut self, stretches: Option<&mut Stretches>) -> Result<bool, VifError> {
         match stretches.filter(|stretches| stretches.owe()) {
             None => Ok(false),

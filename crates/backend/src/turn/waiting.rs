@@ -30,7 +30,7 @@ pub(crate) struct Waiter {
     pub meta: FrameMeta,
     /// Layout on the guest's pages.
     pub layout: RxLayout,
-    /// The guest's queue that it came from, where it came by the bridge.
+    /// Queue of the guest that sent the frame, if it came by the bridge.
     pub from: Option<Key>,
     /// True if other guests got the frame, too.
     pub flooded: bool,
@@ -110,8 +110,8 @@ impl Waiting {
         (self.frames, self.bytes) = (VecDeque::new(), VecDeque::new());
     }
 
-    /// Pages that must be posted before anything goes on; 0 where nothing waits
-    /// for any.
+    /// Returns the number of pages that must be posted before anything continues; 0 if nothing
+    /// waits for pages.
     pub fn wanted(&self) -> u32 {
         self.wanted
     }
@@ -155,8 +155,8 @@ impl Waiting {
         }
     }
 
-    /// The first frame, its bytes at the start of `room`, where this many pages are
-    /// posted: enough for it. The time of the next begins now.
+    /// Takes the first frame, with its bytes at the start of `room`, if `posted` pages are enough
+    /// for it. The time of the next frame begins now.
     pub fn pop(
         &mut self,
         posted: u32,

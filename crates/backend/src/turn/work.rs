@@ -1,10 +1,9 @@
 //! Prices of packets. A turn takes no more packets than its work allows, so a guest cannot make a
-//! turn long. On the bridge a packet may go to all guests, and it may be cut into thousands of
+//! turn long. On the bridge a packet may go to all guests, and may be cut into thousands of
 //! segments for each guest that accepts no large frames.
 //!
-//! The price of a packet is the most that it can come to, by what its slots say. So what a
-//! turn leaves is still on the ring: nobody has looked at it, and nothing is lost or
-//! overtaken.
+//! The price of a packet is the most work that it can cause, by the data of its slots. So packets
+//! that a turn leaves are still on the ring: they were not read, and nothing is lost or overtaken.
 
 use grantway_netif::Gso;
 use grantway_ports::finish::MAX_SEGMENTS;

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-/// Part of the estimate that one measurement counts for, as a divisor. The part is small, since a
-/// measurement that was disturbed tells of the disturbance.
+/// Part of the estimate that one measurement has, as a divisor. The part is small, since a
+/// disturbed measurement shows only the disturbance.
 const PART: u32 = 8;
 /// Bounds of the estimate: at least the first one divided by `LEAST`, and at most `MOST` times as
 /// much. So a worker never looks for long, whatever it measured.

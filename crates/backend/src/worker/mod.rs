@@ -110,8 +110,7 @@ impl Workers {
         Ok(())
     }
 
-    /// Returns counts of what went through the graphs of all workers. Returns none if all workers
-    /// have ended.
+    /// Returns the counters of the graphs of all workers, or `None` if all workers have ended.
     pub fn graph(&self) -> Option<GraphReport> {
         let mut reports = self.all.iter().filter_map(|worker| worker.ask(Command::Graph));
         let mut first = reports.next()?;
@@ -250,8 +249,8 @@ impl Workers {
         }
     }
 
-    /// Leaves so many bytes free in front of each frame for a vif's guest. After the call no frame
-    /// is published without them.
+    /// Leaves `headroom` bytes free in front of each frame for a vif's guest. After the call no
+    /// frame is published without them.
     pub fn set_headroom(&self, vif: VifId, headroom: u16) {
         for (number, worker) in self.all.iter().enumerate().filter(|(_, worker)| worker.has(vif)) {
             // A worker that has ended publishes nothing.
@@ -291,8 +290,9 @@ enum Seat {
     Here(Box<RefCell<Worker>>),
 }
 
-/// A guard of a worker's thread, which tells the control thread if the thread unwinds. None of the
-/// worker's queues is served any more, so the whole backend ends, and its successor goes on.
+/// A guard of a worker's thread, which reports to the control thread if the thread panics. The
+/// worker's queues are no longer served then, so the whole backend ends, and its successor
+/// continues.
 struct Fall(Teller);
 
 impl Drop for Fall {
@@ -424,8 +424,8 @@ impl Handle {
     }
 
     /// Makes the worker's thread take no turn until the returned sender is dropped. The receiver
-    /// gets a message when that begins. Returns none for a worker without a thread, which takes no
-    /// turn during this call anyhow.
+    /// gets a message when that begins. Returns `None` for a worker without a thread, which takes
+    /// no turn during this call in any case.
     fn hold(&self) -> Option<(Receiver<()>, Sender<()>)> {
         let Seat::Thread(_) = &self.seat else { return None };
         let ((reply, held), (go, until)) = (channel(), channel());

@@ -83,7 +83,7 @@ pub(super) struct Worker {
     by_rounds: bool,
 }
 
-/// The decision whether the worker goes on.
+/// The decision whether the worker continues.
 type Flow = std::ops::ControlFlow<()>;
 
 impl Worker {
@@ -209,8 +209,8 @@ impl Worker {
         Ok(flow)
     }
 
-    /// Has the active queues leave their pages to the control thread, since nobody knows how long
-    /// it takes what comes next.
+    /// Makes the active queues leave their pages to the control thread, since the next work may
+    /// take long.
     fn pause_active(&mut self) {
         for &place in &self.active {
             if let Some(slot) = self.queues.get_mut(place) {

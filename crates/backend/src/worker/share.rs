@@ -1,11 +1,11 @@
 //! The sharing of a worker's time among its queues.
 //!
-//! A turn is bounded in packets, but a packet may be 64 bytes in one slot or 64 KiB in eighteen,
-//! and may go to one guest or to all of a bridge. So time is shared. Each queue has an account of
-//! the time that its turns took, and waits while another queue that moves packets had less. A queue
-//! that only looks, or is only woken, makes no other wait. A round costs something beside its
-//! turns: a look at what woke, and the clock. That goes on the accounts of the queues that had a
-//! turn, since short turns make many rounds.
+//! A turn is bounded in packets. But a packet may have 64 bytes in one slot or 64 KiB in eighteen,
+//! and may go to one guest or to all guests of a bridge. So time is shared. Each queue has an
+//! account of the time of its turns, and waits while another queue that moves packets had less. A
+//! queue that only looks, or is only woken, delays no other. A round has costs beside its turns: a
+//! look at wake-ups, and the clock. These costs are charged to the queues that had a turn, since
+//! short turns make many rounds.
 
 use std::time::Duration;
 

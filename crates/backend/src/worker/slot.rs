@@ -20,7 +20,7 @@ pub(super) struct Slot {
     pub active: bool,
     pub watched: bool,
     pub idle: Idle,
-    /// Time at which the queue is to be called. The worker's timers have it, too.
+    /// Time at which the queue must be served. The worker's timers have it, too.
     pub call_at: Option<Instant>,
     pub account: Account,
 }

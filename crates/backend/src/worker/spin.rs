@@ -50,7 +50,7 @@ impl Spin {
         self.budget
     }
 
-    /// Returns the descriptor that is readable when [`Spin::measure`] is to be called.
+    /// Returns the descriptor that is readable when [`Spin::measure`] must be called.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.meter.as_ref().map(|meter| meter.timer.as_fd())
     }

@@ -1,11 +1,11 @@
-//! When the place of an address is told.
+//! Times at which an address is announced.
 
 use super::presence_frame;
 use crate::clock::Clock;
 use std::time::Duration;
 
-/// Time after which an address is told again: well within the 300 s after which learning bridges
-/// forget it.
+/// Time after which an address is announced again: well within the 300 s after which learning
+/// bridges forget it.
 const EVERY: Duration = Duration::from_secs(60);
 /// Returns an address in its usual notation.
 pub(crate) fn written(address: [u8; 6]) -> String {

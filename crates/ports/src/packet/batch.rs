@@ -59,8 +59,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Moves the next frame to the start of `buf`. Returns it, and the gap that it has for a tag;
-    /// none if all were given. A frame for which `buf` has no room is marked as cut.
+    /// Moves the next frame to the start of `buf`. Returns the frame, and the gap that it has for a
+    /// tag, or `None` if all were given. A frame that is longer than `buf` is marked as cut.
     pub fn next(&mut self, buf: &mut [u8]) -> Option<(Arrived, usize)> {
         if self.is_empty() {
             return None;

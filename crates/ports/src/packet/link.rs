@@ -18,7 +18,7 @@ use rustix::{
 use super::{PacketError, sys};
 use crate::tap::link;
 
-/// The protocol of netlink that tells of links (`NETLINK_ROUTE`): it is the first.
+/// Protocol of netlink for messages about links (`NETLINK_ROUTE`): it is the first.
 const ROUTE: Option<Protocol> = None;
 /// The group of netlink messages that tell of links (`RTMGRP_LINK`).
 const LINKS: u32 = 1;

@@ -47,8 +47,8 @@ pub(super) fn set_room(fd: BorrowedFd<'_>, options: [c_int; 2], bytes: c_int) ->
     }
 }
 
-/// Leaves out frames for the host itself, by a filter that the kernel runs: they are none of the
-/// bridge's business, which does not know the host's station and would flood them.
+/// Leaves out frames for the host itself, by a filter that the kernel runs. The bridge does not
+/// know the host's station, and would flood them.
 pub(super) fn leave_out_host(fd: BorrowedFd<'_>) -> Result<()> {
     let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     // The kind of the packet, as `sockaddr_ll` has it.
@@ -86,7 +86,8 @@ pub(super) fn attach(fd: BorrowedFd<'_>, interface: u32) -> Result<()> {
     set(fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &all)
 }
 
-/// Returns the index of the interface that the socket is attached to; none once that is deleted.
+/// Returns the index of the interface that the socket is attached to, or `None` once the interface
+/// is deleted.
 pub(super) fn attached(fd: BorrowedFd<'_>) -> Result<Option<u32>> {
     let mut address = no_address();
     let mut len = size_of::<sockaddr_ll>() as socklen_t;

@@ -21,9 +21,9 @@ impl Tag {
     }
 }
 
-/// Makes a frame of what was received: puts its tag in. `buf` has the addresses, then a gap of
-/// `gap` bytes (none, or those of a tag), then the other bytes; `len` counts them without the gap.
-/// Returns the length of the frame, or none if it has no room.
+/// Puts the tag into a received frame. `buf` has the addresses, then a gap of `gap` bytes (0, or
+/// the bytes of a tag), then the other bytes. `len` counts the bytes without the gap. Returns the
+/// length of the frame, or `None` if it has no room.
 pub(super) fn put_back(buf: &mut [u8], len: usize, gap: usize, tag: Option<Tag>) -> Option<usize> {
     let wanted = if tag.is_some() { TAG } else { 0 };
     if len < ADDRESSES || len + gap.max(wanted) > buf.len() {

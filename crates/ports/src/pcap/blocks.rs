@@ -31,7 +31,7 @@ pub(super) struct Packet<'a> {
     pub bytes: &'a [u8],
     /// Bytes on the wire; at least those that were captured are written.
     pub length: u32,
-    /// A comment; none if empty.
+    /// A comment; empty for no comment.
     pub comment: &'a str,
     /// Direction of the packet.
     pub direction: Option<Direction>,

@@ -149,7 +149,7 @@ impl Ticks {
         ticks
     }
 
-    /// Returns nanoseconds since 1970; none if a 64-bit number cannot hold them.
+    /// Returns nanoseconds since 1970, or `None` if a 64-bit number is too short for them.
     pub(super) fn nanos(self, ticks: u64) -> Option<u64> {
         // The product has at most 94 bits.
         let scaled = u128::from(ticks) * NANOS;

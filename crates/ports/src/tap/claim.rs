@@ -19,7 +19,7 @@ const FILE: &str = "taps.lock";
 /// Claim of a TAP, held while a program owns it. The claim ends with the program, however it ends.
 #[derive(Debug)]
 pub(super) struct Claim {
-    /// Lock of the interface's byte; none if this user has no folder for claims.
+    /// Lock of the interface's byte, or `None` if this user has no folder for claims.
     _lock: Option<OwnedFd>,
 }
 

@@ -74,11 +74,11 @@ impl Rings {
 }
 
 impl Device {
-    /// Opens a device for a TAP, and has it work on the rings. It writes to `call` where it is to
-    /// wake the port's owner.
+    /// Opens a device for a TAP, and starts it on the rings. The device writes to `call` to wake
+    /// the port's owner.
     ///
     /// # Errors
-    /// See [`VhostError`].
+    /// [`VhostError`], which names its remedy.
     pub fn start(
         tap: BorrowedFd<'_>,
         name: &str,

@@ -83,7 +83,7 @@ impl Receive {
         self.ring.arm(1);
     }
 
-    /// Returns true if so many buffers are used that were not taken back.
+    /// Returns true if at least `wanted` buffers are used and were not taken back.
     fn buffers(&mut self, wanted: u16) -> Result<bool, Broken> {
         if self.known < wanted {
             self.known = self.ring.used()?;
@@ -99,11 +99,11 @@ impl Receive {
         }
     }
 
-    /// Copies a frame out, to the start of `buf`. Returns none if there is no frame.
+    /// Copies a frame to the start of `buf`. Returns `None` if there is no frame.
     ///
     /// # Errors
     ///
-    /// What the kernel wrote makes no sense.
+    /// The kernel wrote something impossible.
     pub fn recv(&mut self, buf: &mut [u8]) -> Result<Option<Received>, Broken> {
         if !self.buffers(1)? {
             return Ok(None);
@@ -144,7 +144,7 @@ impl Receive {
         Ok(Some(Received { header: own, len }))
     }
 
-    /// Returns true if so many buffers were kept back that the kernel is to have them.
+    /// Returns true if so many buffers were kept that they must go back to the kernel.
     pub fn is_behind(&self) -> bool {
         self.back >= BATCH
     }

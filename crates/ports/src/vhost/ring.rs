@@ -104,8 +104,8 @@ impl Layout {
     }
 }
 
-/// Returns true if one who wants to be woken at `event` is to be woken by the step from `old` to
-/// `new` (`vring_need_event` of the virtio specification).
+/// Returns true if a waiter for `event` must be woken by the step from `old` to `new`
+/// (`vring_need_event` of the virtio specification).
 pub(super) fn wakes(event: u16, old: u16, new: u16) -> bool {
     new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
 }

@@ -243,7 +243,7 @@ pub(super) fn set_memory(device: BorrowedFd<'_>, region: &Region) -> Result<()> 
     set::<SET_MEM_TABLE, Memory>(device, memory)
 }
 
-/// Sets a ring: the number of its entries, where it lies, and where it begins, which is at 0.
+/// Sets a ring: its number of entries, its address, and its first index, which is 0.
 pub(super) fn set_ring(device: BorrowedFd<'_>, entries: u32, at: Addresses) -> Result<()> {
     let index = at.index;
     set::<SET_VRING_NUM, State>(device, State { index, number: entries })?;

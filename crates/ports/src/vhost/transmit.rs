@@ -111,8 +111,8 @@ impl Transmit {
         }
     }
 
-    /// Returns room for a frame and its header, one stretch of bytes. Returns none if the kernel is
-    /// behind by too much.
+    /// Returns room for a frame and its header, in one piece. Returns `None` if the kernel is too
+    /// far behind.
     fn place(&mut self, need: usize) -> Option<usize> {
         if self.ring.free() == 0 {
             return None;

@@ -78,8 +78,8 @@ impl Backend {
         Ok(devids.map(|devid| VifId { domain, devid }).collect())
     }
 
-    /// Returns the names in a folder. Returns none if the store cannot tell, and has every vif
-    /// looked at again in a moment. No vif counts as gone because it is not listed.
+    /// Returns the names in a folder. If the store cannot give them, returns no names, and all vifs
+    /// are looked at again later. No vif counts as gone because it is not listed.
     fn names(&mut self, path: &str) -> Result<Vec<String>, PlatformError> {
         match self.store.list(path) {
             Err(PlatformError::Store {

@@ -215,11 +215,11 @@ pub(crate) struct ControlSpec<'a> {
     pub refs: CtrlRefs,
     /// Number of the vif's queues.
     pub queues: u16,
-    /// One table for each queue, or none if nothing is staged or can be.
+    /// One table for each queue, or no table if nothing is staged or can be.
     pub tables: Vec<Box<dyn StagedTable>>,
     /// The vif's first journal page.
     pub journal: Option<Journal>,
-    /// True to go on where a killed process left off, by that page.
+    /// True to continue where a killed process ended, by that page.
     pub resume: bool,
     pub shared: &'a Shared,
 }

@@ -170,9 +170,9 @@ impl Vif {
         });
     }
 
-    /// Returns the table of each queue's staged pages for the control ring; none if nothing is
-    /// staged or can be. With `answered`, the tables are those of a killed process that had answered
-    /// the requests before this index.
+    /// Returns the table of each queue's staged pages for the control ring, or no table if nothing
+    /// is staged or can be. With `answered`, the tables are those of a killed process that had
+    /// answered the requests before this index.
     fn tables(
         &self,
         pages: &JournalPages,
@@ -325,9 +325,9 @@ impl Vif {
     }
 }
 
-/// Returns a table for each of `queues` queues where nothing can be staged, for the lists of a
-/// killed process that had answered the requests before the index `answered`; none if there are no
-/// such lists.
+/// Returns a table for each of `queues` queues in a backend without staging, for the lists of a
+/// killed process. That process had answered the requests before the index `answered`. Returns no
+/// table if there are no such lists.
 fn kept(pages: &JournalPages, queues: usize, answered: u32) -> Vec<Box<dyn StagedTable>> {
     let staged = pages.staged.iter().take(queues).cloned();
     let tables: Vec<_> = staged.map(|pages| KeptTable::resume(pages, answered)).collect();

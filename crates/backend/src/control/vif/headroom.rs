@@ -24,8 +24,8 @@ use grantway_netif::XenbusState;
 use grantway_netif::slots::rx::XDP_HEADROOM;
 
 impl Vif {
-    /// Returns the headroom that the queues are to leave, which now leave `now`. A guest that asks
-    /// for what cannot be is told, and gets none.
+    /// Returns the headroom that the queues must leave, which now leave `now`. If a guest asks for
+    /// an impossible headroom, it is logged, and the guest gets none.
     pub(super) fn headroom_due(
         &mut self,
         now: u16,

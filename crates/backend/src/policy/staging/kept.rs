@@ -1,4 +1,4 @@
-//! The lists that a predecessor had staged, where this process stages nothing.
+//! Lists that a predecessor had staged, in a process without staging.
 
 use super::StagedTable;
 use crate::journal::{JournalMemory, StagedJournal};

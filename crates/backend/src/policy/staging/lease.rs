@@ -16,8 +16,8 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Lender {
     desk: Mutex<Desk>,
-    /// True if a change waits. Written under the lock of the desk. Only a hint: whoever reads it
-    /// too early reads it again after the next turn.
+    /// True if a change waits. It is written under the lock of the desk, and is only a hint: a
+    /// worker that reads it too early reads it again after the next turn.
     wanted: AtomicBool,
     returned: Condvar,
     /// Time for which a change waits for a turn.

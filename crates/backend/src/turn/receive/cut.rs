@@ -124,8 +124,8 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         })
     }
 
-    /// The segments of a frame as the guest takes them; none if it is not to have them, which is
-    /// counted.
+    /// Returns the segments of a frame for the guest. Returns `None` and counts the frame if the
+    /// guest must not get it.
     fn segments<'a>(
         &self,
         bytes: &'a [u8],

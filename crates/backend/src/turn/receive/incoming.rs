@@ -23,7 +23,7 @@ pub(crate) enum Origin {
     Lane,
     /// The bridge.
     Bridge {
-        /// The queue of the guest that sent it; none of the uplink.
+        /// Queue of the guest that sent the frame, or `None` for the uplink.
         sender: Option<Key>,
         /// If it goes to other guests, too: into how many segments it may be cut for each.
         flooded: Option<u16>,
@@ -54,7 +54,7 @@ impl Incoming {
         Self { at, len: meta.len, offload: meta.offload, origin }
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the frame.
     pub fn bytes<'a>(&self, arena: &'a [u8]) -> &'a [u8] {
         &arena[self.at..self.at + self.len]
     }

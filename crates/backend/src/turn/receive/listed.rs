@@ -28,7 +28,7 @@ const SLOTS_OF_PAGE: u32 = 3;
 struct List {
     /// Frames from the port.
     frames: ArrayVec<FramePlace, BURST>,
-    /// The last frame, where another queue of the vif passed it on.
+    /// The last frame, if another queue of the vif passed it on.
     passed: Option<Incoming>,
     /// Start of the arena's free room.
     at: usize,
@@ -96,8 +96,8 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         Ok(Moved { packets: taken, notify, call_at: self.waiting.call_at() })
     }
 
-    /// Frames of the next list: as many as find pages, whatever their lengths; one where there
-    /// are few pages.
+    /// Returns the most frames of the next list: as many as find pages at any length, or one if
+    /// there are few pages.
     fn list_most(&mut self) -> Result<usize, VifError> {
         let each = if self.guest.scatter_gather { SLOTS_LONGEST } else { SLOTS_OF_PAGE };
         // At most a ring of them.

@@ -15,8 +15,7 @@ use grantway_ports::{FramePlace, Port};
 use grantway_ring::RingMemory;
 
 impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
-    /// The turn of a port that gives such frames, where a page is posted for each
-    /// frame of a burst.
+    /// Takes the turn of a port with plain frames, if a page is posted for each frame of a burst.
     #[inline(always)]
     pub(super) fn turn_plain(
         &mut self,
@@ -75,9 +74,9 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         }
     }
 
-    /// Stores the listed frames, for each of which a page is posted, and answers their requests.
-    /// Returns true if the guest is to be signalled. Returns none, and has answered nothing, if a
-    /// frame is not plain.
+    /// Stores the listed frames, with a posted page for each, and answers their requests. Returns
+    /// true if the guest must be signalled. Returns `None`, and has answered nothing, if a frame is
+    /// not plain.
     #[inline(always)]
     pub(super) fn store_short(
         &mut self,

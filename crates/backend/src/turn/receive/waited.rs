@@ -42,8 +42,8 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         Accepted::Dropped
     }
 
-    /// The first frame that waited, its bytes at the start of `room`, where there are
-    /// pages for it by now.
+    /// Returns the first waiting frame, with its bytes at the start of `room`, if there are pages
+    /// for it now.
     pub(super) fn waited(
         &mut self,
         room: &mut [u8],
@@ -60,8 +60,8 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         Ok(waiter)
     }
 
-    /// Gives the first waiting frames as one burst, as long as each fits one page and a page is
-    /// posted. Returns none if there is no such frame.
+    /// Gives the guest the first waiting frames as one burst, as long as each fits one posted page.
+    /// Returns `None` if there is no such frame.
     #[inline(never)]
     pub(super) fn turn_waited(
         &mut self,
@@ -106,7 +106,8 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         }
     }
 
-    /// Tells the trace that the ring has room again, and that the port's reader goes on at once.
+    /// Records in the trace that the ring has room again, and that the port's reader continues at
+    /// once.
     fn tell_drained(&self, shared: &QueueState) {
         if shared.tap.is_on() {
             for kind in [TraceKind::RingDrained, TraceKind::Woken] {

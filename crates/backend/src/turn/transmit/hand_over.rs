@@ -11,12 +11,12 @@ use crate::turn::work::{TURN, at_least_one};
 
 /// A batch whose packets can be handed over.
 pub(super) trait HandOver: Batch {
-    /// Ends the packets that are not to be sent, shows the others to the reader of the trace, and
-    /// hands them to rules and sink.
+    /// Ends the packets that must not be sent, shows the others to the trace, and passes them to
+    /// rules and sink.
     ///
     /// # Errors
     ///
-    /// The vif cannot go on.
+    /// The vif cannot continue.
     fn hand_over<S: Sink>(
         &mut self,
         queue: u16,

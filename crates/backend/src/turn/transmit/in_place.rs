@@ -51,7 +51,7 @@ pub(crate) struct InPlace<'a> {
 /// Stretches of a packet behind its head.
 type Rest<'a> = ArrayVec<VolatileSlice<'a>, SLOTS_ACCEPTED>;
 
-/// Returns the rest of a packet in its pages; none if one of them is not mapped.
+/// Returns the rest of a packet in its pages, or `None` if one of them is not mapped.
 fn rest<'a>(pages: Pages<'a>, packet: &Outgoing<'_>) -> Option<Rest<'a>> {
     let (mut found, mut rest) = (Rest::new(), packet.rest());
     while let Some(TxFragment { gref, offset, size, .. }) = rest.take(usize::MAX) {

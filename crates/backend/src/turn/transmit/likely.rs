@@ -1,9 +1,9 @@
-//! The places at which a guest's next packets are likely to lie.
+//! Likely places of a guest's next packets.
 //!
-//! A packet that comes alone is three lines, one after the other: the index says that a slot was
-//! filled, and the slot says where the bytes are. A frontend that has a buffer for each slot of its
-//! ring, as ours has, puts the bytes of a slot where they were one lap before. So the line of the
-//! bytes is fetched together with the line of the slot. Who is wrong has fetched a line for
+//! A single packet needs three cache lines, one after the other: the index shows that a slot was
+//! filled, and the slot shows the place of the bytes. A frontend with a buffer for each slot of its
+//! ring, such as Grantway's, puts the bytes of a slot where they were one lap before. So the line
+//! of the bytes is fetched together with the line of the slot. A wrong guess fetches a line for
 //! nothing.
 
 use crate::layout::RING_SLOTS;

@@ -134,8 +134,8 @@ impl Worker {
         }
     }
 
-    /// Gives the guests of this worker what other workers have for them, until that is as much work
-    /// as half a turn. Lets go on what waited for room.
+    /// Gives the guests of this worker the frames of other workers, until this is as much work as
+    /// half a turn. Lets senders continue that waited for room.
     pub(super) fn serve_mesh(&mut self) {
         self.go_on_where_there_is_room();
         self.hear();

@@ -136,8 +136,8 @@ impl Worker {
         Ok(takes)
     }
 
-    /// Leaves so many bytes free in front of each frame for a vif's guest. Returns the number of a
-    /// guest on the bridge, and the unfinished frames that it takes now.
+    /// Leaves `headroom` bytes free in front of each frame for a vif's guest. Returns the number of
+    /// a guest on the bridge, and the unfinished frames that it accepts now.
     fn set_headroom(&mut self, vif: VifId, headroom: u16) -> Option<(PortId, Takes)> {
         let mut now = None;
         let keys: Vec<Key> = self.queues.of(vif).map(|slot| slot.key).collect();
