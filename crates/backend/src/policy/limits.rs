@@ -12,8 +12,8 @@ pub struct PolicyLimits {
     /// Most pages of one vif's guest that are mapped at once, without the rings. Packets in other
     /// pages are copied.
     pub pages: usize,
-    /// Memory that all vifs together may have mapped, without the rings. No vif gets more than is
-    /// left.
+    /// Memory that all vifs together may have mapped, without the rings. No vif may
+    /// have more than it leaves free.
     pub all: Mapped,
     /// Time for which a change of a guest's staged pages waits for a turn that uses them. A turn is
     /// far shorter, even if other processes take the worker's processor for tenths of a second. A

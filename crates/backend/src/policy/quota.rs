@@ -2,8 +2,8 @@
 //! memory, over all queues of the vif.
 //!
 //! A process and a domain can map only a limited number of areas and pages. All vifs share that
-//! number, and no vif gets more than is left. Rings have a part of their own, which buffers never
-//! take. If no room is left for a vif, its packets are copied.
+//! number, and no vif may have more than it leaves free. Rings have a part of their own, which
+//! buffers never take. If no room is left for a vif, its packets are copied.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
