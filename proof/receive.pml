@@ -27,12 +27,14 @@
 /* Frames in the port's own queue, whose descriptor is readable while there are any; and the
  * pages that the frame needs which the backend took and could not place (Waiting::wanted). */
 byte arrived, wanted;
+/* Answers written: those beyond rsp_prod are not shown yet (Receive::has_unshown). */
+byte answered;
 /* The frontend: answers taken. */
 byte reaped;
 bool killed;
 
 /* Every frame that comes is placed, and what is placed is taken. */
-ltl served { <> [] (arrived == 0 && wanted == 0 && reaped == rsp_prod) }
+ltl served { <> [] (arrived == 0 && wanted == 0 && answered == rsp_prod && reaped == rsp_prod) }
 
 /* crates/grantway/src/frontend/workers.rs: Worker::rounds; crates/frontend/src/queue.rs */
 active proctype Frontend() {
@@ -96,11 +98,27 @@ end:	readable(FRONT);
 	goto turn
 }
 
+/* Receive::show: all answers that are written. */
+inline back_show() {
+	if
+	:: answered != rsp_prod ->
+		back_publish(answered);
+		if
+		:: d_step { asks -> asks = false; printf("backend: signals\n") } ->
+#ifndef BACK_SILENT
+			signal(FRONT)
+#endif
+		:: !asks
+		fi
+	:: answered == rsp_prod
+	fi
+}
+
 /* crates/backend/src/worker/serve.rs; turn/queue.rs, turn/receive.rs */
 active proctype Backend() {
 	EVENT_LOCALS;
 	bool watched;
-	byte upto, spins;
+	byte spins;
 
 start:	{
 		/* Queue::connect: rings, take_up; pages that a killed process consumed and did not
@@ -119,16 +137,14 @@ turn:		/* Receive::turn: the next frame from the port, where none waits */
 		:: wanted > 0 || arrived == 0
 		fi;
 		if
-		:: d_step { wanted > 0 && req_prod - rsp_prod >= wanted -> upto = rsp_prod + wanted } ->
+		:: d_step { wanted > 0 && req_prod - answered >= wanted ->
 			/* Receive::finish */
-			wanted = 0;
-			back_publish(upto);
+			answered = answered + wanted;
+			wanted = 0 } ->
+			/* Showing::is_due: now, or after a later turn. */
 			if
-			:: d_step { asks -> asks = false; upto = 0; printf("backend: signals\n") } ->
-#ifndef BACK_SILENT
-				signal(FRONT)
-#endif
-			:: d_step { !asks -> upto = 0 }
+			:: back_show()
+			:: true
 			fi;
 			goto turn
 		:: else ->
@@ -143,7 +159,10 @@ turn:		/* Receive::turn: the next frame from the port, where none waits */
 			fi
 		fi;
 
-		/* Worker::serve, Queue::arm, Receive::arm, Worker::watch_port */
+		/* Worker::serve, Queue::arm: Queue::pause, Receive::arm; Worker::watch_port */
+#ifndef UNSHOWN
+		back_show();
+#endif
 		if
 		:: wanted > 0 -> back_arm(rsp_prod, wanted)
 		:: wanted == 0
@@ -178,8 +197,9 @@ end:		if
 	d_step {
 		printf("backend: killed\n");
 		bury();
-		/* A frame in its memory is lost. */
+		/* Frames in its memory are lost, and so are those whose answers were not shown. */
 		wanted = 0;
+		answered = rsp_prod;
 		spins = 0;
 		killed = false
 	};

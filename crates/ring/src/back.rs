@@ -17,7 +17,7 @@ pub struct Back<M, const W: usize> {
     /// Responses published.
     rsp_prod: u32,
     /// `req_prod` as last read and judged: never behind `req_cons`, never more
-    /// than the ring's size beyond `rsp_prod_pvt`.
+    /// than the ring's size beyond `rsp_prod`.
     req_seen: u32,
 }
 
@@ -77,6 +77,13 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
         self.rsp_prod
     }
 
+    /// Returns the number of responses that are written and not published yet.
+    #[inline]
+    #[must_use]
+    pub fn unpublished(&self) -> u32 {
+        self.rsp_prod_pvt.wrapping_sub(self.rsp_prod)
+    }
+
     /// Returns the number of requests that are consumed and not answered yet.
     #[inline]
     #[must_use]
@@ -88,15 +95,15 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
     ///
     /// # Errors
     ///
-    /// Returns [`RingError`] if the frontend claims more requests than there are slots without an
-    /// owed response (`req_prod - rsp_prod_pvt` is greater than the number of slots), or if its
+    /// Returns [`RingError`] if the frontend claims more requests than there are slots without a
+    /// published response (`req_prod - rsp_prod` is greater than the number of slots), or if its
     /// index went back.
     #[inline]
     pub fn available(&mut self) -> Result<u32, RingError> {
         let known = self.known();
         let found = self.mem.load(Index::ReqProd).wrapping_sub(self.req_cons);
-        // Wrapping only in form: at most `slots` are ever owed.
-        let limit = self.mem.slots().wrapping_sub(self.owed());
+        // Wrapping only in form: at most `slots` are ever without a published response.
+        let limit = self.mem.slots().wrapping_sub(self.req_cons.wrapping_sub(self.rsp_prod));
         if found > limit {
             return Err(RingError::Overflow { found, limit });
         }

@@ -38,8 +38,11 @@ fn xsa_39_requests_over_responses_owed_disable() {
     // A full ring, of which three are owed: not one more fits.
     mem.store(Index::ReqProd, SLOTS + 1);
     assert_eq!(back.available(), Err(RingError::Overflow { found: 6, limit: 5 }));
-    // Answering one makes room for one, published or not, as ring.h counts.
+    // Answering one makes room for one as soon as the frontend can see the answer. ring.h counts
+    // from the moment when it is written.
     back.push_response([0; W]).unwrap();
+    assert_eq!(back.available(), Err(RingError::Overflow { found: 6, limit: 5 }));
+    let _ = back.publish();
     assert_eq!(back.available(), Ok(6));
 }
 

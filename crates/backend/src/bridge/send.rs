@@ -83,6 +83,7 @@ impl<O: Others> Forward<'_, O> {
         if queue.completes() {
             self.merger = None;
         }
+        queue.show_before_requests(self.events)?;
         let moved = queue.transmit(scratch, &mut self)?;
         queue.after_transmit(moved, scratch, None, self.events)
     }

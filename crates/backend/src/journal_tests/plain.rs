@@ -241,7 +241,7 @@ impl Receiver {
         // The long way lists frames there.
         scratch.delivery.clear();
         let buffers = &mut pages.buffers;
-        let moved = self.receive.turn(scratch, buffers, &mut port, None, &shared).unwrap();
+        let moved = self.receive.turn(scratch, buffers, &mut port, None, &shared, true).unwrap();
         assert_eq!(moved.packets, usize::from(self.case.burst));
         scratch.delivery.frames.is_empty()
     }

@@ -15,6 +15,7 @@ pub(crate) mod plain;
 pub(crate) mod queue;
 pub(crate) mod receive;
 pub(crate) mod scratch;
+pub(crate) mod showing;
 pub(crate) mod sink;
 pub(crate) mod stages;
 pub(crate) mod stretches;

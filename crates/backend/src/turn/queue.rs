@@ -259,6 +259,7 @@ impl Queue {
         merger: Option<&mut Merger>,
         events: &mut dyn EventChannels,
     ) -> Result<Turn, VifError> {
+        self.show_before_requests(events)?;
         if self.fills && self.is_full(events)? {
             return self.after_transmit(Moved::default(), scratch, rules.as_mut(), events);
         }
@@ -292,6 +293,18 @@ impl Queue {
             }
         };
         self.after_transmit(out, scratch, rules.as_mut(), events)
+    }
+
+    /// Shows the guest all frames if it has requests: to handle those may be much work.
+    #[inline]
+    pub(crate) fn show_before_requests(
+        &mut self,
+        events: &mut dyn EventChannels,
+    ) -> Result<(), VifError> {
+        if self.receive.has_unshown() && self.transmit.has_requests()? {
+            self.show(events)?;
+        }
+        Ok(())
     }
 
     /// Returns true if the port might not take a turn's packets, which then stay on the guest's
@@ -332,7 +345,8 @@ impl Queue {
             self.notify(events, self.tx_event)?;
         }
         let (buffers, port) = (&mut self.buffers, self.port.as_mut());
-        let into = self.receive.turn(scratch, buffers, port, rules, &self.shared)?;
+        let may_wait = scratch.alone && out.packets == 0;
+        let into = self.receive.turn(scratch, buffers, port, rules, &self.shared, may_wait)?;
         self.end_turn(out, into, events)
     }
 
@@ -361,8 +375,10 @@ impl Queue {
         Ok(Turn { packets, call_at })
     }
 
-    /// Gives the answers that wait, before the queue itself waits. Returns true if there were any.
+    /// Gives the answers that wait, before the queue itself waits. Returns true if packets of the
+    /// guest were answered.
     pub(crate) fn settle(&mut self, events: &mut dyn EventChannels) -> Result<bool, VifError> {
+        self.show(events)?;
         if !self.stretches.as_ref().is_some_and(Stretches::owe) {
             return Ok(false);
         }
@@ -372,11 +388,25 @@ impl Queue {
         Ok(true)
     }
 
-    /// Allows changes of the guest's lists to its pages. Call this before anything but the queue's
-    /// own next turn.
+    /// Allows changes of the guest's lists to its pages, and shows the guest all frames. Call this
+    /// before anything but the queue's own next turn.
+    ///
+    /// # Errors
+    ///
+    /// The guest could not be signalled.
     #[inline]
-    pub(crate) fn pause(&mut self) {
+    pub(crate) fn pause(&mut self, events: &mut dyn EventChannels) -> Result<(), VifError> {
         self.buffers.pause();
+        self.show(events)
+    }
+
+    /// Shows the guest the frames that it does not see yet, and signals it if it asked.
+    #[inline]
+    fn show(&mut self, events: &mut dyn EventChannels) -> Result<(), VifError> {
+        if self.receive.show() {
+            self.notify(events, self.rx_event)?;
+        }
+        Ok(())
     }
 
     /// Takes the time that the vif's frames took other workers.
@@ -441,14 +471,12 @@ impl Queue {
         events: &mut dyn EventChannels,
     ) -> Result<(usize, Option<Instant>), VifError> {
         let (buffers, shared) = (&mut self.buffers, &self.shared);
-        let (taken, notify) = self.receive.take_short(frames, plain, arena, buffers, shared)?;
+        let taken = self.receive.take_short(frames, plain, arena, buffers, shared)?;
         if taken == 0 {
             return Ok((0, None));
         }
         let call_at = self.buffers.end_turn(false, &|| self.shared.now(), &self.shared.stats);
-        if notify {
-            self.notify(events, self.rx_event)?;
-        }
+        self.show(events)?;
         Ok((taken, call_at))
     }
 
@@ -473,11 +501,9 @@ impl Queue {
     ) -> Result<Option<Instant>, VifError> {
         let buffers = &mut self.buffers;
         let shared = &self.shared;
-        let notify = self.receive.finish(delivery, arena, buffers, sender, shared)?;
+        self.receive.finish(delivery, arena, buffers, sender, shared)?;
         let call_at = self.buffers.end_turn(false, &|| shared.now(), &shared.stats);
-        if notify {
-            self.notify(events, self.rx_event)?;
-        }
+        self.show(events)?;
         Ok(call_at)
     }
 
@@ -488,8 +514,8 @@ impl Queue {
     }
 
     /// Asks for signals for all work that may come. Returns true if there is work already.
-    pub(crate) fn arm(&mut self) -> Result<bool, VifError> {
-        self.pause();
+    pub(crate) fn arm(&mut self, events: &mut dyn EventChannels) -> Result<bool, VifError> {
+        self.pause(events)?;
         let is_ready = self.port.readiness().is_now();
         // A port that is full wakes the worker when it has room, whatever the guest does.
         self.is_blocked = self.fills && self.port.is_full()?;

@@ -23,6 +23,7 @@ use crate::turn::Moved;
 use crate::turn::delivery::{Accepted, Delivery, Given};
 use crate::turn::outgoing::Outgoing;
 use crate::turn::scratch::Scratch;
+use crate::turn::showing::Showing;
 use crate::turn::stages::Filter;
 use crate::turn::waiting::Waiting;
 use arrayvec::ArrayVec;
@@ -66,6 +67,7 @@ pub(crate) struct Receive<M = RingPage<2>, J = SharedPage> {
     lane: Option<LaneEnd>,
     /// Packets given to the guest.
     packets: u64,
+    showing: Showing,
 }
 
 impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
@@ -80,7 +82,8 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         let waiting = Waiting::new(guest.patience, now);
         let (carried, steers) = (carried.into(), Steers::default());
         let (id, lane, packets) = (NEXT.fetch_add(1, Relaxed), None, 0);
-        Self { ring, queue, id, guest, waiting, carried, journal, steers, lane, packets }
+        let showing = Showing::default();
+        Self { ring, queue, id, guest, waiting, carried, journal, steers, lane, packets, showing }
     }
 
     /// Gives it a way to the vif's other queues.
@@ -140,8 +143,51 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         self.waiting.is_empty()
     }
 
-    /// Moves at most a burst from the port to the ring, by rules if there are any.
+    /// Moves at most a burst from the port to the ring, by rules if there are any. If `may_wait` is
+    /// true, the answers may be left to a later call of this function or of [`Receive::show`].
     pub(crate) fn turn(
+        &mut self,
+        scratch: &mut Scratch,
+        buffers: &mut Buffers,
+        port: &mut dyn Port,
+        rules: Option<&mut Filter<'_>>,
+        shared: &QueueState,
+        may_wait: bool,
+    ) -> Result<Moved, VifError> {
+        let before = self.ring.rsp_prod_pvt();
+        let mut moved = self.give(scratch, buffers, port, rules, shared)?;
+        let answered = self.ring.rsp_prod_pvt() != before;
+        if self.showing.is_due(answered, self.ring.unpublished()) || !may_wait {
+            moved.notify = self.show();
+        }
+        Ok(moved)
+    }
+
+    /// Shows the guest all answers. Returns true if it asked to be signalled for one of them.
+    #[inline]
+    pub(crate) fn show(&mut self) -> bool {
+        if self.ring.unpublished() == 0 {
+            return false;
+        }
+        if let Some(journal) = &self.journal {
+            journal.rx_publishing(self.ring.rsp_prod_published(), self.ring.rsp_prod_pvt());
+        }
+        let asked = self.ring.publish();
+        if asked {
+            self.showing.is_asked();
+        }
+        asked
+    }
+
+    /// Returns true if the guest does not see all answers yet.
+    #[inline]
+    pub(crate) fn has_unshown(&self) -> bool {
+        self.ring.unpublished() > 0
+    }
+
+    /// Moves at most a burst from the port to the ring, and answers. The answers are not shown yet.
+    #[inline(always)]
+    fn give(
         &mut self,
         scratch: &mut Scratch,
         buffers: &mut Buffers,
@@ -339,8 +385,8 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         layout.map(Some).map_err(|_| VifError::Internal("a frame beyond the checked bounds"))
     }
 
-    /// Stores the frames that are laid out, answers their requests, and publishes the answers.
-    /// Returns true if the guest asked for a signal.
+    /// Stores the frames that are laid out, and answers their requests. [`Receive::show`] has to
+    /// follow.
     pub(crate) fn finish(
         &mut self,
         delivery: &mut Delivery,
@@ -348,9 +394,9 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         buffers: &mut Buffers,
         sender: Option<&mut Buffers>,
         shared: &QueueState,
-    ) -> Result<bool, VifError> {
+    ) -> Result<(), VifError> {
         if delivery.frames.is_empty() {
-            return Ok(false);
+            return Ok(());
         }
         if let Some(journal) = self.journal.as_ref().filter(|_| !delivery.consumed.is_empty()) {
             // At most a ring of them, the last that were consumed.
@@ -366,11 +412,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
             let heads = delivery.frames.iter().map(|given| (given.at, given.len));
             shared.tap.heads(self.queue, TraceRing::Receive, arena, heads);
         }
-        self.answer(delivery, &shared.stats)?;
-        if let Some(journal) = &self.journal {
-            journal.rx_publishing(self.ring.rsp_prod_published(), self.ring.rsp_prod_pvt());
-        }
-        Ok(self.ring.publish())
+        self.answer(delivery, &shared.stats)
     }
 
     /// Pages that the guest has posted.

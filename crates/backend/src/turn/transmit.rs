@@ -251,6 +251,12 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         }
     }
 
+    /// Returns true if the guest has requests for the next turn.
+    #[inline]
+    pub(crate) fn has_requests(&mut self) -> Result<bool, VifError> {
+        self.ring.has(1).map_err(|e| self.ring_error(e))
+    }
+
     /// Requests that wait, as the guest has it.
     pub(crate) fn waiting(&self) -> u32 {
         self.ring.shown()

@@ -213,9 +213,7 @@ impl Worker {
     /// take long.
     fn pause_active(&mut self) {
         for &place in &self.active {
-            if let Some(slot) = self.queues.get_mut(place) {
-                slot.queue.pause();
-            }
+            pause(&mut self.queues, place, self.events.as_mut(), &mut self.broken);
         }
     }
 
@@ -314,9 +312,9 @@ impl Worker {
         for &place in &self.active {
             if let Some(slot) = self.queues.get_mut(place) {
                 self.shares.see(&mut slot.account);
-                // It may have kept its pages while it was alone.
-                slot.queue.pause();
             }
+            // It may have kept its pages, and answers, while it was alone.
+            pause(&mut self.queues, place, self.events.as_mut(), &mut self.broken);
         }
         now
     }
@@ -399,7 +397,7 @@ impl Worker {
         };
         // A change of its lists waits for no turn of another queue, and for no burst.
         if self.by_rounds || since.is_some() || self.uplink_active {
-            slot.queue.pause();
+            slot.queue.pause(self.events.as_mut())?;
         }
         // Frames that had waited are their senders' doing, and do not make the queue one that
         // moves.
@@ -435,7 +433,7 @@ impl Worker {
             core::hint::spin_loop();
             return Ok(Served::Active);
         }
-        if slot.queue.arm()? {
+        if slot.queue.arm(self.events.as_mut())? {
             return Ok(Served::Active);
         }
         slot.idle = Idle::default();
@@ -551,6 +549,22 @@ impl Worker {
             }
         }
         Ok(())
+    }
+}
+
+/// Has a queue leave its pages and show its answers. A queue that cannot do so is broken.
+fn pause(
+    queues: &mut Queues,
+    place: Place,
+    events: &mut dyn EventChannels,
+    broken: &mut Vec<(Key, VifError)>,
+) {
+    if let Some(slot) = queues.get_mut(place)
+        && let Err(error) = slot.queue.pause(events)
+        // Until the queue fails, it is found broken again.
+        && broken.iter().all(|(known, _)| *known != slot.key)
+    {
+        broken.push((slot.key, error));
     }
 }
 

@@ -10,7 +10,8 @@ use grantway_hypervisor::{Access, DomId, EventChannels, Port};
 use grantway_netif::tx::{TxFlags, status};
 use grantway_netif::{Offload, XenbusState};
 use grantway_ring::{Index, RingMemory};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 /// Signals until it is told to stop, a thousand times at least.
@@ -219,4 +220,102 @@ fn spurious_and_swallowed_signals_around_a_restart_of_the_guest() {
     }
     assert!(world.control().report_of(HONEST).unwrap().connected);
     world.stands();
+}
+
+#[test]
+fn answers_of_frames_in_a_row_reach_a_guest_that_polls_and_wake_one_that_sleeps() {
+    // One frame for each turn: the answers of the last ones would wait for more.
+    const FRAMES: u32 = 75;
+    for mode in [WaitMode::Interrupt, WaitMode::Adaptive(Duration::from_micros(50)), WaitMode::Busy]
+    {
+        // No other vif is there: the queue has its worker for itself.
+        let mut world = World::of_workers(1, mode, false);
+        let mut guest = world.guest();
+        let mut rings = guest.connect();
+        let behind = world.behind(guest.vif);
+        behind.look().short = true;
+        let buffers = guest.pages(SLOTS as usize, Access::ReadWrite);
+        guest.post(&mut rings, &buffers.grefs);
+        // The guest asks for a signal behind the last answer, and then at it. It polls before.
+        for asked in [FRAMES + 1, FRAMES] {
+            rings.rx.store(Index::RspEvent, rings.rx_cons.wrapping_add(asked));
+            std::sync::atomic::fence(SeqCst);
+            guest.events.poll(&mut |_| {}).unwrap();
+            let most_unshown = Arc::new(AtomicU32::new(0));
+            let (most, rx, before) = (most_unshown.clone(), rings.rx.clone(), rings.rx_cons);
+            let (port, mut given, mut calls) = (behind.clone(), 0, 0u32);
+            behind.hook(move |call| {
+                if call == Call::Recv {
+                    calls += 1;
+                    if given < FRAMES && calls % 2 == 1 {
+                        let shown = rx.load(Index::RspProd).wrapping_sub(before);
+                        most.fetch_max(given - shown, SeqCst);
+                        given += 1;
+                        port.look().waiting.push_back((frame(60), Offload::default()));
+                    }
+                }
+            });
+            behind.credit(0, 0);
+            let answers = guest.rx_answers(&mut rings, FRAMES as usize);
+            assert!(answers.iter().all(|answer| answer.status == 60), "{mode:?}");
+            if asked == FRAMES {
+                eventually("the guest is signalled", || {
+                    let mut signalled = false;
+                    guest.events.poll(&mut |port| signalled |= port == rings.rx_event).unwrap();
+                    signalled.then_some(())
+                });
+            }
+            behind.unhook();
+            let most = most_unshown.load(SeqCst);
+            // On a slow machine the worker looks elsewhere after each turn, and none waits.
+            assert!(most < 8, "{mode:?}: {most} answers waited");
+            let page = |n| buffers.grefs[(rings.rx_prod.wrapping_add(n) % SLOTS) as usize];
+            let grefs: Vec<_> = (0..FRAMES).map(page).collect();
+            guest.post(&mut rings, &grefs);
+        }
+    }
+}
+
+#[test]
+fn answers_do_not_wait_for_the_guests_own_packets() {
+    let mut world = World::of_workers(1, WaitMode::Busy, false);
+    let mut guest = world.guest();
+    let mut rings = guest.connect();
+    let behind = world.behind(guest.vif);
+    behind.look().short = true;
+    let buffers = guest.pages(SLOTS as usize, Access::ReadWrite);
+    guest.post(&mut rings, &buffers.grefs);
+    let (_memory, gref) = guest.page(&frame(60));
+    let words = slot(gref, 0, 60, 4, TxFlags::empty());
+    rings.rx.store(Index::RspEvent, rings.rx_cons.wrapping_sub(1));
+    let unshown = Arc::new(AtomicU32::new(0));
+    let (most, tx, rx, before) =
+        (unshown.clone(), rings.tx.clone(), rings.rx.clone(), rings.rx_cons);
+    let (port, mut given, mut calls, mut prod) = (behind.clone(), 0, 0u32, rings.tx_prod);
+    behind.hook(move |call| match call {
+        Call::Recv => {
+            calls += 1;
+            if given < 150 && calls % 2 == 1 {
+                given += 1;
+                port.look().waiting.push_back((frame(60), Offload::default()));
+                // A packet of the guest comes while answers wait.
+                if given > 66 && given % 3 == 0 {
+                    tx.write_slot(prod, words);
+                    prod = prod.wrapping_add(1);
+                    std::sync::atomic::fence(SeqCst);
+                    tx.store(Index::ReqProd, prod);
+                }
+            }
+        }
+        Call::Send => {
+            let shown = rx.load(Index::RspProd).wrapping_sub(before);
+            most.fetch_max(given - shown, SeqCst);
+        }
+        _ => {}
+    });
+    behind.credit(0, 0);
+    guest.rx_answers(&mut rings, 150);
+    behind.unhook();
+    assert_eq!(unshown.load(SeqCst), 0, "answers that waited while packets were sent");
+    assert!(behind.look().sent > 10);
 }

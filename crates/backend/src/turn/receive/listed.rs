@@ -92,8 +92,8 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
                 self.take_in(frame, &mut list.at, arena, delivery, shared)?;
             }
         }
-        let notify = self.finish(delivery, arena, buffers, None, shared)?;
-        Ok(Moved { packets: taken, notify, call_at: self.waiting.call_at() })
+        self.finish(delivery, arena, buffers, None, shared)?;
+        Ok(Moved { packets: taken, notify: false, call_at: self.waiting.call_at() })
     }
 
     /// Returns the most frames of the next list: as many as find pages at any length, or one if

@@ -32,20 +32,21 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         if count == 0 {
             return Ok(Moved { call_at: self.waiting.call_at(), ..Moved::default() });
         }
-        if let Some(notify) = self.store_short(plain, arena, buffers, shared)? {
-            return Ok(Moved { packets: count, notify, call_at: self.waiting.call_at() });
+        if self.store_short(plain, arena, buffers, shared)? {
+            let call_at = self.waiting.call_at();
+            return Ok(Moved { packets: count, notify: false, call_at });
         }
         // The port gave what it said that it does not give.
         delivery.clear();
         for &place in &plain.frames {
             self.accept(Incoming::new(place, Origin::Port), arena, delivery, shared)?;
         }
-        let notify = self.finish(delivery, arena, buffers, None, shared)?;
-        Ok(Moved { packets: count, notify, call_at: self.waiting.call_at() })
+        self.finish(delivery, arena, buffers, None, shared)?;
+        Ok(Moved { packets: count, notify: false, call_at: self.waiting.call_at() })
     }
 
     /// Takes plain frames from the bridge, as many as pages are posted. Returns the number of
-    /// frames taken, and true if the guest is to be signalled.
+    /// frames taken. [`Receive::show`] has to follow.
     pub(crate) fn take_short(
         &mut self,
         frames: &[FramePlace],
@@ -53,7 +54,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         arena: &mut [u8],
         buffers: &mut Buffers,
         shared: &QueueState,
-    ) -> Result<(usize, bool), VifError> {
+    ) -> Result<usize, VifError> {
         let takes = self.is_plain(shared) && frames.iter().all(is_short);
         let posted = match takes {
             false => 0,
@@ -66,17 +67,16 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         let room = posted.min(plain.frames.capacity()).min(frames.len());
         plain.frames.extend(frames.iter().copied().take(room));
         if plain.frames.is_empty() {
-            return Ok((0, false));
+            return Ok(0);
         }
         match self.store_short(plain, arena, buffers, shared)? {
-            Some(notify) => Ok((plain.frames.len(), notify)),
-            None => Ok((0, false)),
+            true => Ok(plain.frames.len()),
+            false => Ok(0),
         }
     }
 
-    /// Stores the listed frames, with a posted page for each, and answers their requests. Returns
-    /// true if the guest must be signalled. Returns `None`, and has answered nothing, if a frame is
-    /// not plain.
+    /// Stores the listed frames, for each of which a page is posted, and answers their requests.
+    /// Returns false, and has answered nothing, if a frame is not plain.
     #[inline(always)]
     pub(super) fn store_short(
         &mut self,
@@ -84,7 +84,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         arena: &mut [u8],
         buffers: &mut Buffers,
         shared: &QueueState,
-    ) -> Result<Option<bool>, VifError> {
+    ) -> Result<bool, VifError> {
         let count = plain.frames.len();
         plain.first = self.ring.req_cons();
         let peeked = self.ring.peek_batch(&mut plain.slots[..count]);
@@ -92,7 +92,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
             return Err(VifError::Internal("a posted page vanished"));
         }
         if !plain.store(buffers, arena)? {
-            return Ok(None);
+            return Ok(false);
         }
         // At most a burst.
         let consumed = self.ring.consume(count as u32);
@@ -113,14 +113,10 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         }
         let answered = self.ring.push_responses(&plain.answers[..count]);
         answered.map_err(|_| VifError::Internal("answered a slot twice"))?;
-        if let Some(journal) = &self.journal {
-            journal.rx_publishing(self.ring.rsp_prod_published(), self.ring.rsp_prod_pvt());
-        }
-        let notify = self.ring.publish();
         VifStats::add(&shared.stats.rx_slots, count as u64);
         VifStats::add(&shared.stats.rx_packets, stored);
         self.packets += stored;
         VifStats::add(&shared.stats.rx_bytes, bytes);
-        Ok(Some(notify))
+        Ok(true)
     }
 }

@@ -98,11 +98,11 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         }
         self.tell_drained(shared);
         match self.store_short(plain, arena, buffers, shared)? {
-            Some(notify) => {
+            true => {
                 let call_at = self.waiting.call_at();
-                Ok(Some(Moved { packets: count, notify, call_at }))
+                Ok(Some(Moved { packets: count, notify: false, call_at }))
             }
-            None => Err(VifError::Internal("a frame of one page is of another kind")),
+            false => Err(VifError::Internal("a frame of one page is of another kind")),
         }
     }
 

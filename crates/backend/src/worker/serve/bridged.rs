@@ -213,9 +213,7 @@ impl Worker {
     #[cold]
     pub(super) fn stall(&mut self, place: Place, turn: Turn) -> Served {
         self.stalled.insert(place);
-        if let Some(slot) = self.queues.get_mut(place) {
-            slot.queue.pause();
-        }
+        super::pause(&mut self.queues, place, self.events.as_mut(), &mut self.broken);
         if turn.packets > 0 {
             return Served::Active;
         }
