@@ -3,7 +3,7 @@
 //! (`scripts/instructions`). Only what one worker does is counted, within [`counted_round`].
 
 use super::args::CrewArgs;
-use super::turns::{address, config, guest, ip, nodes, queue, receive, send, udp};
+use super::turns::{address, config, guest, ip, nodes, queue, receive, send, step, udp};
 use grantway_backend::{Backend, BackendConfig};
 use grantway_command::error::CommandError;
 use grantway_command::output;
@@ -73,7 +73,8 @@ impl Crew {
         let mut backend = Backend::start(platform, config, open).map_err(CommandError::failed)?;
         let mut guests = Vec::new();
         for number in 0..GUESTS {
-            guests.push(guest(_folder.path(), &dom0, number, args.policy, &mut backend)?);
+            let mut step = || step(&mut backend);
+            guests.push(guest(_folder.path(), &dom0, number, (args.policy, 1), &mut step)?);
         }
         let arena = vec![0; BURST * 4096 + RECV_BUFFER];
         Ok(Self { guests, backend, arena, _host, _folder })

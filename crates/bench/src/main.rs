@@ -5,6 +5,7 @@
 //!   [`stream`], [`tcp`], [`vector`], [`scale`]: the benches. [`demo`]: one bench for a first look.
 //! - [`rig`]: processes; [`contest`]: several of them in turns; [`tally`]: the difference of two
 //!   reports, which is a slice. [`tools`], [`namespace`]: programs of others.
+//! - [`rings`]: from guests' rings to guests' rings in one process, for paper 002.
 //! - [`slices`], [`stats`]: turns, dropped slices, pairs, medians; [`probe`]: the state of the
 //!   machine.
 //! - [`turns`]: both ends in one thread, for counters of instructions; [`prices`]: what those do not
@@ -28,6 +29,7 @@ mod prices;
 mod probe;
 mod progress;
 mod rig;
+mod rings;
 mod scale;
 mod slices;
 mod stats;

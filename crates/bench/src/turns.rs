@@ -120,7 +120,8 @@ impl Turns {
         }
         let mut guests = Vec::new();
         for number in 0..args.direction.guests() {
-            guests.push(guest(folder.path(), &dom0, number, args.policy, &mut backend)?);
+            let mut step = || step(&mut backend);
+            guests.push(guest(folder.path(), &dom0, number, (args.policy, 1), &mut step)?);
         }
         let (_host, _folder, arena) = (host, folder, vec![0; BURST * 4096 + RECV_BUFFER]);
         let (direction, api) = (args.direction, args.api);
@@ -347,13 +348,21 @@ pub(super) fn address(guest: usize) -> [u8; 6] {
     [0x00, 0x16, 0x3e, 0, 0, guest as u8 + 1]
 }
 
-/// Starts a guest, and waits until its vif is connected by this policy.
+/// Does what is due at a backend without threads.
+pub(super) fn step(backend: &mut Backend) -> Result<(), CommandError> {
+    backend.step()?;
+    backend.serve()?;
+    Ok(())
+}
+
+/// Starts a guest, and waits until its vif is connected by this policy, with this number of queues.
+/// Has the backend do what is due by `step`.
 pub(super) fn guest(
     folder: &Path,
     dom0: &Arc<Domain>,
     number: usize,
-    policy: Policy,
-    backend: &mut Backend,
+    (policy, queues): (Policy, u16),
+    step: &mut dyn FnMut() -> Result<(), CommandError>,
 ) -> Result<Vif, CommandError> {
     // There are a few guests.
     let domain = DomId(number as u16 + 1);
@@ -369,15 +378,15 @@ pub(super) fn guest(
         Policy::Persistent => Policy::Persistent,
         Policy::Staging => Policy::Staging,
     };
-    let wishes = Wishes { policy: wish, ..Wishes::default() };
+    let wishes = Wishes { policy: wish, queues, ..Wishes::default() };
     let mut vif = Vif::open(own, 0, wishes).map_err(CommandError::failed)?;
     for _ in 0..STEPS {
-        backend.step()?;
-        backend.serve()?;
+        step()?;
         let status = vif.store_changed().map_err(CommandError::failed)?;
         vif.take_events().map_err(CommandError::failed)?;
         let settled = vif.staging().iter().all(|queue| queue.staged == queue.wished);
-        if status == VifStatus::Connected && vif.features().policy == wish && settled {
+        let agreed = vif.features().policy == wish && vif.queues().len() == usize::from(queues);
+        if status == VifStatus::Connected && agreed && settled {
             return Ok(vif);
         }
         std::thread::sleep(Duration::from_micros(500));

@@ -1,4 +1,4 @@
-//! Rows of the paper on lists of packets: its whole receive path, and our graph alone.
+//! Rows of the paper on lists of packets, and our graph alone: fed frame by frame, and in lists.
 
 use crate::slices::Timing;
 use crate::stats::Ratio;
@@ -10,9 +10,9 @@ use serde::Serialize;
 /// Number of the paper.
 pub const PAPER: &str = "002";
 /// Heading of [`table`].
-pub const HEADING: &str = "Mpps one by one and in lists of 64: netperf UDP_STREAM of 1 byte, one \
-                           processor, with retpolines; ours: the graph alone, in one thread, \
-                           without rings and receiver";
+pub const HEADING: &str = "The graph alone: Mpps one by one and in lists of 64, in one thread, \
+                           without rings and receiver; one by one is the same graph, which pays \
+                           its start for each frame";
 
 /// A case of the paper: its name, Mbit/s of bytes one by one and in lists if the paper has them,
 /// the gain in percent, and the name of our case.

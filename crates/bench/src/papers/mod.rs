@@ -1,7 +1,8 @@
 //! `grantway bench papers`: the papers' tables beside our figures.
 //!
 //! - [`figures`]: the papers and their figures; [`batches`]: the table of interrupts and turns;
-//!   [`lists`]: rows of the batched path; [`apart`]: rows that this command does not measure.
+//!   [`rings`], [`lists`]: rows of the batched path, from end to end and the graph alone;
+//!   [`apart`]: rows that this command does not measure.
 //! - [`xen`]: the rows of `lab/bench`; [`page`]: the report.
 
 mod apart;
@@ -9,6 +10,7 @@ mod batches;
 mod figures;
 mod lists;
 mod page;
+mod rings;
 mod xen;
 
 use super::args::PapersArgs;
@@ -29,6 +31,7 @@ use grantway_command::output;
 use grantway_command::report::Destination;
 use grantway_command::table::Table;
 use lists::Lists;
+use rings::Rings;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 
@@ -212,6 +215,7 @@ fn has_wire(papers: &[&Paper]) -> bool {
 struct Findings {
     papers: Vec<&'static Paper>,
     rows: Vec<Row>,
+    rings: Vec<Rings>,
     lists: Vec<Lists>,
     apart: Vec<Apart>,
 }
@@ -222,6 +226,7 @@ struct Whole<'a> {
     #[serde(flatten)]
     document: Document<'a, Row>,
     papers: &'a [&'static Paper],
+    rings: &'a [Rings],
     lists: &'a [Lists],
     apart: &'a [Apart],
 }
@@ -243,6 +248,9 @@ impl Findings {
                     let _ = write!(text, "\n{}\n{table}", batches::HEADING);
                 }
             }
+            if paper.number == lists::PAPER && !self.rings.is_empty() {
+                let _ = write!(text, "\n{}\n{}", rings::heading(), rings::table(&self.rings));
+            }
             if paper.number == lists::PAPER && !self.lists.is_empty() {
                 let _ = write!(text, "\n{}\n{}", lists::HEADING, lists::table(&self.lists));
             }
@@ -259,9 +267,9 @@ impl Findings {
 
     /// Returns one JSON document, in one line.
     fn json(&self) -> Result<String, CommandError> {
-        let Self { papers, rows, lists, apart } = self;
+        let Self { papers, rows, rings, lists, apart } = self;
         let document = Document::new("papers", rows);
-        let whole = Whole { document, papers, lists, apart };
+        let whole = Whole { document, papers, rings, lists, apart };
         serde_json::to_string(&whole).map_err(CommandError::failed)
     }
 }
@@ -302,10 +310,8 @@ pub fn run(args: &PapersArgs) -> Result<(), CommandError> {
     let timing = Timing::short(args.seconds, None)?;
     let page = args.output.report.as_deref().map(Destination::at).transpose()?;
     let entries = figures::entries(&args.paper.0);
-    let lists = match papers.iter().any(|paper| paper.number == lists::PAPER) {
-        true => lists::CASES,
-        false => 0,
-    };
+    let has_lists = papers.iter().any(|paper| paper.number == lists::PAPER);
+    let (rings, lists) = if has_lists { (rings::CASES, lists::CASES) } else { (0, 0) };
     let mut keys: Vec<Key> = Vec::new();
     for key in entries.iter().map(|entry| key(entry, args.burst)) {
         // Rows of several papers may need the same measurement.
@@ -314,7 +320,7 @@ pub fn run(args: &PapersArgs) -> Result<(), CommandError> {
         }
     }
     // Each measurement is a contest of the two policies.
-    let progress = Progress::new(keys.len() + lists, args.output.json);
+    let progress = Progress::new(keys.len() + rings + lists, args.output.json);
     let mut measured: Vec<(Key, [packets::Row; 2])> = Vec::new();
     for (number, &key) in keys.iter().enumerate() {
         let (direction, size, queues, burst, mode, policies) = key;
@@ -326,18 +332,27 @@ pub fn run(args: &PapersArgs) -> Result<(), CommandError> {
         let rows = [0, 1].map(|at| packets::Row::of(&point, &policies, at, &outcome));
         measured.push((key, rows));
     }
-    let lists = match lists {
-        0 => Vec::new(),
-        _ => lists::measure(timing, &mut |number, what, part| {
+    let (mut in_rings, mut in_lists) = (Vec::new(), Vec::new());
+    if has_lists {
+        in_rings = rings::measure(timing, &mut |number, what, part| {
             progress.show(keys.len() + number, what, part);
-        })?,
-    };
+        })?;
+        in_lists = lists::measure(timing, &mut |number, what, part| {
+            progress.show(keys.len() + rings + number, what, part);
+        })?;
+    }
     progress.done();
     // Each row of a paper then finds its measurement.
     let found = |entry: &Entry| measured.iter().find(|(other, _)| *other == key(entry, args.burst));
     let rows = |entry: &Entry| found(entry).map(|(_, rows)| Row::of(entry, rows));
     let rows: Vec<Row> = entries.iter().filter_map(rows).collect();
-    let findings = Findings { rows, lists, apart: apart::of(&args.paper.0), papers };
+    let findings = Findings {
+        rows,
+        rings: in_rings,
+        lists: in_lists,
+        apart: apart::of(&args.paper.0),
+        papers,
+    };
     if let Some(page) = page {
         page.write(&page::of(&findings))?;
     }

@@ -1,7 +1,8 @@
 //! The report: the papers' tables beside our figures, as a page.
 
 use super::{
-    COLUMNS, Findings, Row, WIRE, apart, batches, has_wire, heading, lists, place, tables, wire,
+    COLUMNS, Findings, Row, WIRE, apart, batches, has_wire, heading, lists, place, rings, tables,
+    wire,
 };
 use crate::document;
 use crate::fill::{conditions, has_width, slices};
@@ -28,6 +29,9 @@ pub fn of(findings: &Findings) -> Report {
         for rows in tables(rows).filter(|rows| rows[0].paper == paper.number) {
             sections.extend(section(rows));
             sections.extend(batches::table(rows).map(|table| plain(batches::HEADING, table)));
+        }
+        if paper.number == lists::PAPER && !findings.rings.is_empty() {
+            sections.push(plain(&rings::heading(), rings::table(&findings.rings)));
         }
         if paper.number == lists::PAPER && !findings.lists.is_empty() {
             sections.push(plain(lists::HEADING, lists::table(&findings.lists)));
