@@ -190,6 +190,21 @@ fn a_made_up_trace_is_reported_correctly() {
 }
 
 #[test]
+fn the_sample_of_the_documentation_is_the_planted_trace() {
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/samples/stalls.pcapng");
+    let bytes = std::fs::read(&sample).expect("the sample");
+    assert!(bytes == planted().bytes, "the planted trace was changed: write it to {sample:?}");
+    let folder = tempfile::tempdir().expect("a folder");
+    let page = folder.path().join("flows.html");
+    let text = run(&sample, &["--report", page.to_str().expect("a path")]);
+    for stall in ["network", "wake-up"] {
+        assert!(text.contains(stall), "no {stall} in {text}");
+    }
+    let page = std::fs::read_to_string(&page).expect("a page");
+    assert!(page.contains("stalls.pcapng"), "the page names its capture");
+}
+
+#[test]
 fn unreadable_files_are_refused_in_one_line() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = planted().write(folder.path());
