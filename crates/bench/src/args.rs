@@ -3,7 +3,7 @@
 use super::rig::Direction;
 use clap::{Args, Subcommand, ValueEnum};
 use grantway_backend::policy::Policy;
-use grantway_command::args::{Api, QUEUES_MAX, WaitModeArg, seconds};
+use grantway_command::args::{Api, QUEUES_MAX, WaitModeArg, seconds, whole_seconds};
 use grantway_ports::quantity::{number, packets_per_second};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -339,8 +339,15 @@ Each row shows the figures of the paper, from its hardware and from Xen, and the
 figures of this machine from the embedded host, before and after the proposal.
 Compare only the factors, and compare them with care: grant operations of the
 embedded host cost more than those of Xen. Bursts and waiting are those of the
-paper. Frames of 65535 bytes stand for the TCP of a paper. Rows that are not
-measured are listed with the reason or with the command that measures them.
+paper. Frames of 65535 bytes stand for the TCP of a paper; --tcp measures TCP
+itself, too. Rows that are not measured are listed with the reason or with the
+command that measures them.
+
+Paper 002 has two tables. In the first one packets go from guests' rings to a
+guest's rings: one by one through a plain program, through the same program with
+lists at its entry and in each layer, and through Grantway's backend. The second
+one is the packet graph alone. `make retpolines` builds a grantway-bench whose
+indirect calls are retpolines, as in the paper.
 
 --on-xen measures nothing: it shows the rows that `make lab-bench` wrote, in
 instructions of an emulated machine (lab/README.md).
@@ -348,6 +355,7 @@ instructions of an emulated machine (lab/README.md).
 Example:
   grantway bench papers
   grantway bench papers --paper 000,004 --seconds 2 --report papers.html
+  grantway bench papers --tcp 4s
   grantway bench papers --on-xen")]
 pub struct PapersArgs {
     /// Papers: 000, 001, 002, 003, 004, or `all`.
@@ -359,8 +367,15 @@ pub struct PapersArgs {
     /// Time of measurement per side of a row.
     #[arg(long, value_name = "TIME", default_value = "0.5s", value_parser = seconds)]
     pub seconds: f64,
+    /// Also measure by TCP what the papers measured by TCP, in slices of one second, TIME per side
+    /// of a row. Needs root, iperf3 and ip.
+    #[arg(long, value_name = "TIME", value_parser = whole_seconds(1..=3600))]
+    pub tcp: Option<u32>,
+    /// Also write the JSON document to this file.
+    #[arg(long, value_name = "FILE", conflicts_with = "on_xen")]
+    pub save: Option<PathBuf>,
     /// Show the figures that lab/bench wrote to this file, and measure nothing.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = ".cache/lab/bookworm/bench.json", conflicts_with_all = ["burst", "seconds", "report"])]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = ".cache/lab/bookworm/bench.json", conflicts_with_all = ["burst", "seconds", "tcp", "report"])]
     pub on_xen: Option<PathBuf>,
     #[command(flatten)]
     pub output: OutputArgs,

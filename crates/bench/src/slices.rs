@@ -123,6 +123,17 @@ impl<T> Series<T> {
         Self { slices: Vec::new() }
     }
 
+    /// Returns the series with other results.
+    pub fn map<U>(self, other: impl Fn(T) -> U) -> Series<U> {
+        let slices = self.slices.into_iter().map(|slice| Slice {
+            subject: slice.subject,
+            round: slice.round,
+            machine: slice.machine,
+            found: other(slice.found),
+        });
+        Series { slices: slices.collect() }
+    }
+
     /// Adds a slice.
     pub fn add(&mut self, subject: usize, round: usize, machine: Machine, found: T) {
         self.slices.push(Slice { subject, round, machine, found });

@@ -408,8 +408,19 @@ fn papers_without_packets_between_two_ends_have_their_rows() {
             assert!(row["mpps"][at].as_f64() > Some(0.0), "{row}");
         }
     }
+    let rings = document["rings"].as_array().expect("rows from ring to ring");
+    assert_eq!(rings.len(), 5, "{document}");
+    for row in rings {
+        // One by one, lists at the entry, lists in each layer, and the backend.
+        for way in 0..4 {
+            assert!(row["mpps"][way].as_f64() > Some(0.0), "{row}");
+            assert!((Some(0.0)..=Some(1.0)).contains(&row["guests_wait"][way].as_f64()), "{row}");
+        }
+        assert!(row["gains"][0].is_null() && row["retpolines"] == false, "{row}");
+    }
+    assert_eq!(rings[0]["paper_percent"], serde_json::json!([10.0, 22.5]), "patches 1 and 2, all");
     let apart = document["apart"].as_array().expect("rows that are not measured");
-    for figure in ["2.75 Gbit/s", "1.64 Gbit/s", "about +10 %"] {
+    for figure in ["2.75 Gbit/s", "1.64 Gbit/s", "all figures of the paper"] {
         let row = apart.iter().find(|row| row["figure"] == figure);
         let reason = row.unwrap_or_else(|| panic!("no {figure} in {text}"))["reason"].as_str();
         assert!(reason.is_some_and(|reason| !reason.is_empty()), "{row:?}");

@@ -17,6 +17,34 @@ use std::time::Instant;
 /// Bytes of the headers of a TCP packet, which is at least this long.
 const LEAST: f64 = 14.0 + 20.0 + 20.0;
 
+#[test]
+fn papers_that_measured_tcp_have_tcp_beside_it() {
+    let _alone = alone();
+    if !available(&["ip", "iperf3"]) {
+        return;
+    }
+    let args =
+        ["bench", "papers", "--paper", "001,003", "--seconds", "0.02", "--tcp", "1s", "--json"];
+    let text = succeed(grantway_with(&args), PROMPT);
+    let found: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e} in {text}"));
+    let rows = found["tcp"].as_array().expect("rows by TCP");
+    let of = |paper: &str| rows.iter().filter(|row| row["paper"] == paper).collect::<Vec<_>>();
+    // Copying against mapping and against persistent grants, by two programs.
+    let directions: Vec<_> = of("001").iter().map(|row| row["direction"].clone()).collect();
+    assert_eq!(directions, ["tx"; 4], "{found:#}");
+    let mirage = of("003");
+    let [.., traced] = mirage[..] else { panic!("{found:#}") };
+    assert_eq!((mirage.len(), &traced["sides"][1]), (4, &"staging, traced".into()), "{found:#}");
+    for row in rows {
+        assert!((0..2).all(|side| row["gbps"][side].as_f64() > Some(0.0)), "{row}");
+        // Rows without a figure of before have one side.
+        let is_alone = row["sides"][0] == row["sides"][1];
+        assert_eq!(is_alone, row["paper_before"].is_null(), "{row}");
+    }
+    let apart = found["apart"].as_array().expect("rows that are not measured");
+    assert!(apart.iter().all(|row| !row["reason"].as_str().unwrap_or("").contains("--tcp")));
+}
+
 /// Returns the namespaces of the bench that runs as process `pid`.
 fn namespaces(pid: u32) -> Vec<String> {
     let mut list = Command::new("ip");

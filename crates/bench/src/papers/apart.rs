@@ -19,8 +19,10 @@ pub struct Apart {
     pub reason: &'static str,
 }
 
-const TCP: &str = "real TCP needs root and iperf3: grantway bench stream";
-const STACKS: &str = "two stacks in user space, which needs root: grantway bench tcp";
+const TCP: &str = "real TCP: add --tcp 4s, which needs root and iperf3";
+const STACKS: &str =
+    "two stacks in user space: add --tcp 4s, which needs root; or grantway bench tcp";
+const TRACED: &str = "with a reader of flows: add --tcp 4s; or grantway bench tcp --traced";
 
 const fn row(
     paper: &'static str,
@@ -37,8 +39,14 @@ const RETPOLINES: (&str, &str, &str) = match crate::rings::RETPOLINES {
     false => ("with retpolines", "all figures of the paper", "another build: make retpolines"),
 };
 
-const ROWS: [Apart; 12] = [
+const ROWS: [Apart; 13] = [
     row("000", "the tables of iperf, by TCP itself", "as above", TCP),
+    row(
+        "000",
+        "guest to guest by TCP itself, two and three queues",
+        "as above",
+        "our stack in user space has one queue; frames by several queues are above",
+    ),
     row("001", "iperf and netperf, by TCP itself", "as above", TCP),
     row("002", RETPOLINES.0, RETPOLINES.1, RETPOLINES.2),
     row(
@@ -51,12 +59,7 @@ const ROWS: [Apart; 12] = [
     row("003", "guest to guest, SCHEDOP_block, i7-3770", "2.45 to 2.6 Gbit/s", STACKS),
     row("003", "mirage-iperf, SCHEDOP_block, another machine", "1.64 Gbit/s", STACKS),
     row("003", "guest to guest, txqueuelen 500, log of TCP off", "2.5 Gbit/s and more", STACKS),
-    row(
-        "003",
-        "guest to guest, txqueuelen 500, log of TCP on",
-        "2.1 Gbit/s",
-        "with a reader of flows, which needs root: grantway bench tcp --traced",
-    ),
+    row("003", "guest to guest, txqueuelen 500, log of TCP on", "2.1 Gbit/s", TRACED),
     row(
         "003",
         "one poll of event channels, and machines on a host",
@@ -72,9 +75,10 @@ const ROWS: [Apart; 12] = [
     ),
 ];
 
-/// Returns the rows of these papers.
-pub fn of(papers: &[&str]) -> Vec<Apart> {
-    ROWS.into_iter().filter(|row| papers.contains(&row.paper)).collect()
+/// Returns the rows of these papers, without those that are measured by TCP if that is done.
+pub fn of(papers: &[&str], by_tcp: bool) -> Vec<Apart> {
+    let is_measured = |row: &Apart| by_tcp && [TCP, STACKS, TRACED].contains(&row.reason);
+    ROWS.into_iter().filter(|row| papers.contains(&row.paper) && !is_measured(row)).collect()
 }
 
 /// Returns the table of these rows.

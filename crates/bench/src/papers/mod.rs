@@ -3,7 +3,7 @@
 //! - [`figures`]: the papers and their figures; [`batches`]: the table of interrupts and turns;
 //!   [`rings`], [`lists`]: rows of the batched path, from end to end and the graph alone;
 //!   [`apart`]: rows that this command does not measure.
-//! - [`xen`]: the rows of `lab/bench`; [`page`]: the report.
+//! - [`tcp`]: rows by TCP, as root; [`xen`]: the rows of `lab/bench`; [`page`]: the report.
 
 mod apart;
 mod batches;
@@ -11,6 +11,7 @@ mod figures;
 mod lists;
 mod page;
 mod rings;
+mod tcp;
 mod xen;
 
 use super::args::PapersArgs;
@@ -34,6 +35,8 @@ use lists::Lists;
 use rings::Rings;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
+use std::path::Path;
+use tcp::Tcp;
 
 /// Figures of one of our policies on a row's point.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -215,6 +218,7 @@ fn has_wire(papers: &[&Paper]) -> bool {
 struct Findings {
     papers: Vec<&'static Paper>,
     rows: Vec<Row>,
+    tcp: Vec<Tcp>,
     rings: Vec<Rings>,
     lists: Vec<Lists>,
     apart: Vec<Apart>,
@@ -226,6 +230,7 @@ struct Whole<'a> {
     #[serde(flatten)]
     document: Document<'a, Row>,
     papers: &'a [&'static Paper],
+    tcp: &'a [Tcp],
     rings: &'a [Rings],
     lists: &'a [Lists],
     apart: &'a [Apart],
@@ -248,8 +253,14 @@ impl Findings {
                     let _ = write!(text, "\n{}\n{table}", batches::HEADING);
                 }
             }
+            let tcp = self.tcp_of(paper);
+            if !tcp.is_empty() {
+                let (heading, note) = (tcp::HEADING, tcp::NOTE);
+                let _ = write!(text, "\n{heading}\n{note}\n{}", tcp::table(&tcp));
+            }
             if paper.number == lists::PAPER && !self.rings.is_empty() {
-                let _ = write!(text, "\n{}\n{}", rings::heading(), rings::table(&self.rings));
+                let (heading, table) = (rings::HEADING, rings::table(&self.rings));
+                let _ = write!(text, "\n{heading}\n{}\n{table}", rings::note());
             }
             if paper.number == lists::PAPER && !self.lists.is_empty() {
                 let _ = write!(text, "\n{}\n{}", lists::HEADING, lists::table(&self.lists));
@@ -265,11 +276,16 @@ impl Findings {
         text.trim_start().to_owned()
     }
 
+    /// Returns the rows of a paper by TCP.
+    fn tcp_of(&self, paper: &Paper) -> Vec<&Tcp> {
+        self.tcp.iter().filter(|row| row.paper == paper.number).collect()
+    }
+
     /// Returns one JSON document, in one line.
     fn json(&self) -> Result<String, CommandError> {
-        let Self { papers, rows, rings, lists, apart } = self;
+        let Self { papers, rows, tcp, rings, lists, apart } = self;
         let document = Document::new("papers", rows);
-        let whole = Whole { document, papers, rings, lists, apart };
+        let whole = Whole { document, papers, tcp, rings, lists, apart };
         serde_json::to_string(&whole).map_err(CommandError::failed)
     }
 }
@@ -295,6 +311,11 @@ fn key(entry: &Entry, burst: Option<u32>) -> Key {
     (entry.direction, entry.size, entry.queues, burst, entry.mode, entry.policies)
 }
 
+fn not_saved(file: &Path, error: &std::io::Error) -> CommandError {
+    let file = file.display();
+    CommandError::Failed(format!("--save {file}: {error}, expected a file in a writable directory"))
+}
+
 /// Runs the command.
 ///
 /// # Errors
@@ -308,6 +329,11 @@ pub fn run(args: &PapersArgs) -> Result<(), CommandError> {
         return xen::run(file, &papers, args.output.json);
     }
     let timing = Timing::short(args.seconds, None)?;
+    // All that may be missing is told before anything is measured.
+    if let Some(file) = &args.save {
+        std::fs::File::create(file).map_err(|e| not_saved(file, &e))?;
+    }
+    args.tcp.map(|_| tcp::check()).transpose()?;
     let page = args.output.report.as_deref().map(Destination::at).transpose()?;
     let entries = figures::entries(&args.paper.0);
     let has_lists = papers.iter().any(|paper| paper.number == lists::PAPER);
@@ -346,13 +372,15 @@ pub fn run(args: &PapersArgs) -> Result<(), CommandError> {
     let found = |entry: &Entry| measured.iter().find(|(other, _)| *other == key(entry, args.burst));
     let rows = |entry: &Entry| found(entry).map(|(_, rows)| Row::of(entry, rows));
     let rows: Vec<Row> = entries.iter().filter_map(rows).collect();
-    let findings = Findings {
-        rows,
-        rings: in_rings,
-        lists: in_lists,
-        apart: apart::of(&args.paper.0),
-        papers,
+    let tcp = match args.tcp {
+        Some(seconds) => tcp::measure(&papers, &entries, seconds, args.output.json)?,
+        None => Vec::new(),
     };
+    let apart = apart::of(&args.paper.0, args.tcp.is_some());
+    let findings = Findings { papers, rows, tcp, rings: in_rings, lists: in_lists, apart };
+    if let Some(file) = &args.save {
+        std::fs::write(file, findings.json()? + "\n").map_err(|e| not_saved(file, &e))?;
+    }
     if let Some(page) = page {
         page.write(&page::of(&findings))?;
     }

@@ -2,7 +2,7 @@
 
 use super::{
     COLUMNS, Findings, Row, WIRE, apart, batches, has_wire, heading, lists, place, rings, tables,
-    wire,
+    tcp, wire,
 };
 use crate::document;
 use crate::fill::{conditions, has_width, slices};
@@ -30,8 +30,14 @@ pub fn of(findings: &Findings) -> Report {
             sections.extend(section(rows));
             sections.extend(batches::table(rows).map(|table| plain(batches::HEADING, table)));
         }
+        let tcp = findings.tcp_of(paper);
+        if !tcp.is_empty() {
+            let section = plain(tcp::HEADING, tcp::table(&tcp));
+            sections.push(Section { note: tcp::NOTE.to_owned(), ..section });
+        }
         if paper.number == lists::PAPER && !findings.rings.is_empty() {
-            sections.push(plain(&rings::heading(), rings::table(&findings.rings)));
+            let section = plain(rings::HEADING, rings::table(&findings.rings));
+            sections.push(Section { note: rings::note(), ..section });
         }
         if paper.number == lists::PAPER && !findings.lists.is_empty() {
             sections.push(plain(lists::HEADING, lists::table(&findings.lists)));

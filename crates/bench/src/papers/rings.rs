@@ -69,17 +69,22 @@ pub struct Rings {
     pub found: Found,
 }
 
-/// Returns the heading of [`table`].
-pub fn heading() -> String {
+/// Heading of [`table`].
+pub const HEADING: &str = "Rings to rings: Mpps one by one, and gains of lists";
+
+/// Returns the conditions of [`table`], and what its columns are.
+pub fn note() -> String {
     let retpolines = if RETPOLINES { "with" } else { "without" };
     format!(
-        "Rings to rings: Mpps one by one, and gains of lists. The paper: netperf UDP_STREAM of 1 \
-         byte, one processor, with retpolines. Ours: {retpolines} retpolines, four streams of UDP \
-         of 1 byte, persistent grants; one thread serves, another has all guests. One by one: the \
-         plain program takes a packet from a ring, calls a function for each step, and puts the \
-         packet into the receiver's ring. Entry (patches 1 and 2) and layers (all patches): the \
-         same functions over lists. Grantway: its backend, which also counts flows and keeps its \
-         journal"
+        "The paper: netperf UDP_STREAM of 1 byte, one processor, with retpolines.\n\
+         Ours: {retpolines} retpolines, four streams of UDP of 1 byte, persistent grants,\n\
+         embedded host; one thread serves, another one has all guests.\n\
+         One by one: a plain program takes a packet from a ring, calls a function for\n\
+         each step, and puts the packet into the receiver's ring. Entry (patches 1 and\n\
+         2) and layers (all patches): the same functions over lists. Grantway: its\n\
+         backend, which also counts flows and keeps its journal.\n\
+         Guests wait: share of the guests' looks at their rings that found nothing to\n\
+         do, one by one / entry / layers / Grantway. Near 0, the guests are the limit."
     )
 }
 
@@ -115,6 +120,7 @@ pub fn table(rows: &[Rings]) -> Table {
         "entry#",
         "layers#",
         "Grantway#",
+        "guests wait %#",
         "state ns",
         "n#",
     ];
@@ -136,6 +142,7 @@ pub fn table(rows: &[Rings]) -> Table {
             gain(1),
             gain(2),
             gain(3),
+            row.found.guests_wait.map(|share| format!("{:.0}", 100.0 * share)).join(" / "),
             row.found.machine.words(),
             row.found.n.to_string(),
         ]);

@@ -280,7 +280,7 @@ const REASON: &str = "lab/bench has no such row; see grantway bench papers witho
 /// Returns the rows of the papers of which the lab has nothing.
 fn rest(papers: &[&'static Paper]) -> Vec<Apart> {
     let numbers: Vec<_> = papers.iter().map(|paper| paper.number).collect();
-    let mut rest = apart::of(&numbers);
+    let mut rest = apart::of(&numbers, false);
     // Of TCP the lab has a table.
     rest.retain(|row| matches!(row.paper, "002" | "003"));
     rest.iter_mut().for_each(|row| row.reason = REASON);

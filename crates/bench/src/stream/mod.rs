@@ -159,24 +159,42 @@ fn measure(
     let mut rows = Vec::new();
     for (number, direction) in [Direction::Tx, Direction::Rx].into_iter().enumerate() {
         let what = format!("{}, queues: {queues}", direction.words());
-        let mut series = Series::new();
-        let mut before = probe::look(PROBE);
-        for round in 0..seconds as usize {
-            progress.show(done + number, &what, round as f64 / f64::from(seconds));
-            for subject in slices::order(round, links.len()) {
-                let Some(link) = links.get_mut(subject) else { continue };
-                let transfer = link.second(direction, watch)?;
-                let after = probe::look(PROBE);
-                series.add(subject, round, slices::between(before, after), transfer);
-                before = after;
-            }
-        }
+        let mut show = |part| progress.show(done + number, &what, part);
+        let series = transfers(&mut links, direction, seconds, watch, &mut show)?;
         for (subject, link) in links.iter().enumerate() {
             let row = row(subjects, subject, direction, queues, link, &series);
             rows.extend(row);
         }
     }
     Ok(rows)
+}
+
+/// Measures links in one direction, in turns, a slice of a second each. Calls `progress` with the part
+/// that is done.
+///
+/// # Errors
+///
+/// A part failed, or a signal asked this process to end.
+pub fn transfers(
+    links: &mut [Link],
+    direction: Direction,
+    seconds: u32,
+    watch: &Watch,
+    progress: &mut dyn FnMut(f64),
+) -> Result<Series<Transfer>, CommandError> {
+    let mut series = Series::new();
+    let mut before = probe::look(PROBE);
+    for round in 0..seconds as usize {
+        progress(round as f64 / f64::from(seconds));
+        for subject in slices::order(round, links.len()) {
+            let Some(link) = links.get_mut(subject) else { continue };
+            let transfer = link.second(direction, watch)?;
+            let after = probe::look(PROBE);
+            series.add(subject, round, slices::between(before, after), transfer);
+            before = after;
+        }
+    }
+    Ok(series)
 }
 
 /// Makes the row of one subject from its slices; `None` if there is no slice.

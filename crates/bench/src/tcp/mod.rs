@@ -3,7 +3,7 @@
 //! - [`args`]: the command line; [`ways`]: the paths of the streams.
 
 pub mod args;
-mod ways;
+pub mod ways;
 
 use super::document::{self, Column, Document, Shown};
 use super::probe::{self, Machine, State};
@@ -130,19 +130,8 @@ pub fn run(args: &TcpArgs) -> Result<(), CommandError> {
             false => Box::new(Veth::start(how.offloads, &watch)?),
         });
     }
-    let mut series = Series::new();
-    let mut before = probe::look(PROBE);
-    // One slice of each subject per round, with a probe of the machine after it.
-    for round in 0..args.seconds as usize {
-        progress.show(0, "guest to guest, and veth", round as f64 / f64::from(args.seconds));
-        for subject in slices::order(round, ways.len()) {
-            let Some(way) = ways.get_mut(subject) else { continue };
-            let rate = way.second(&watch)?;
-            let after = probe::look(PROBE);
-            series.add(subject, round, slices::between(before, after), rate);
-            before = after;
-        }
-    }
+    let mut show = |part| progress.show(0, "guest to guest, and veth", part);
+    let series = in_turns(&mut ways, args.seconds, &watch, &mut show)?;
     progress.done();
     let rows = subjects.iter().enumerate().filter_map(|(number, subject)| {
         let over = if subject.guests { policy.as_str() } else { "veth" };
@@ -153,6 +142,33 @@ pub fn run(args: &TcpArgs) -> Result<(), CommandError> {
         true => Document::new("tcp", &rows).print(),
         false => output::line(text(&rows)),
     }
+}
+
+/// Measures ways in turns, a slice of a second each, with a probe of the machine after it. Calls
+/// `progress` with the part that is done.
+///
+/// # Errors
+///
+/// A part failed, or a signal asked this process to end.
+pub fn in_turns(
+    ways: &mut [Box<dyn Way>],
+    seconds: u32,
+    watch: &Watch,
+    progress: &mut dyn FnMut(f64),
+) -> Result<Series<f64>, CommandError> {
+    let mut series = Series::new();
+    let mut before = probe::look(PROBE);
+    for round in 0..seconds as usize {
+        progress(round as f64 / f64::from(seconds));
+        for subject in slices::order(round, ways.len()) {
+            let Some(way) = ways.get_mut(subject) else { continue };
+            let rate = way.second(watch)?;
+            let after = probe::look(PROBE);
+            series.add(subject, round, slices::between(before, after), rate);
+            before = after;
+        }
+    }
+    Ok(series)
 }
 
 /// Makes the row of one subject from its slices; `None` if there is no slice.
