@@ -29,7 +29,7 @@ pub const NOTE: &str = "Guest transmit and receive: iperf3 through the TAPs of b
 /// A side of a row: a policy, and if a reader of the flows listens.
 type Side = (Policy, bool);
 
-/// What is measured together.
+/// A set of measurements that run together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Group {
     /// Links with this number of queues, in a direction.

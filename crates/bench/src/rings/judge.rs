@@ -1,4 +1,4 @@
-//! What the plain program does with a frame between two rings, as functions of one frame: headers,
+//! The plain program's treatment of a frame between two rings, as functions of one frame: headers,
 //! firewall, filters, bridge.
 //!
 //! The rules, the table of filters and the table of stations are those of `grantway-vector`, so that

@@ -30,7 +30,7 @@ const SECRET: Secret = Secret(0x6772_616e_7477_6179, 0x7269_6e67_7300_0002);
 /// A host, a server, and guests that are connected to it. Fields are in the order in which they are
 /// to end.
 pub struct Setup {
-    /// The guests' vifs, until [`Setup::start`] made guests of them.
+    /// The guests' vifs, until the caller takes them.
     pub vifs: Vec<Vif>,
     /// The program that serves them.
     pub server: Box<dyn Server>,
