@@ -228,8 +228,47 @@ impl Direction {
         number.saturating_sub(self.first.unwrap_or(number))
     }
 
-    /// Takes a segment of the sender. Returns the kind of data that it has.
+    /// Takes a segment of the sender. Returns the kind of data that it has, or that the first of its
+    /// merged segments has.
     pub fn sent(&mut self, segment: &Segment, now: u64, budget: &mut Budget) -> Data {
+        if segment.segments == 1 {
+            return self.sent_one(segment, now, budget);
+        }
+        if let Some(start) = self.follows(segment) {
+            self.sent_run(segment, start, now, budget);
+            return Data::New;
+        }
+        let pieces = segment.pieces().map(|piece| self.sent_one(&piece, now, budget));
+        pieces.fold(Data::None, |first, data| if first == Data::None { data } else { first })
+    }
+
+    /// Returns the number of a merged segment's first byte if all of it is data that was not sent
+    /// before, and its last segment cannot be a probe.
+    fn follows(&self, segment: &Segment) -> Option<u64> {
+        self.first?;
+        let off = i64::from(segment.seq.wrapping_sub(self.next as u32) as i32);
+        let is_new = (0..=FAR - i64::from(segment.payload)).contains(&off);
+        self.next.checked_add_signed(off).filter(|_| is_new && segment.last() > 1)
+    }
+
+    /// Takes merged segments of data that was not sent before.
+    fn sent_run(&mut self, segment: &Segment, start: u64, now: u64, budget: &mut Budget) {
+        let stamp = segment.timestamps.map(|(own, _)| own);
+        let payload = u64::from(segment.payload);
+        self.largest = self.largest.max(segment.size);
+        if start > self.next {
+            self.holes.add(self.next..start, now, stamp);
+        }
+        self.next = start + payload;
+        self.unacked.sent_each(start..self.next, segment.size, now, stamp);
+        self.bytes += payload;
+        self.bins.add(now, payload);
+        self.lines.sent.push(now, self.since(self.next), budget);
+        self.flew(now, budget);
+    }
+
+    /// Takes a segment that is not merged.
+    fn sent_one(&mut self, segment: &Segment, now: u64, budget: &mut Budget) -> Data {
         if segment.flags.has(Flags::SYN) {
             self.syn = Some(segment.seq);
             self.scale = segment.scale;

@@ -70,12 +70,13 @@ impl Flow {
         begins && (self.closed || direction.syn != Some(segment.seq))
     }
 
-    /// Takes a segment of the flow, of `length` bytes with all its headers.
+    /// Takes a segment of the flow, of `length` bytes with all its headers. If it was merged, these
+    /// are the bytes of all its segments.
     pub fn take(&mut self, segment: &Segment, ring: Ring, length: u64, context: &mut Context<'_>) {
         let now = context.now;
         let passed = now.saturating_sub(self.last);
         self.last = now;
-        self.packets += 1;
+        self.packets += u64::from(segment.segments);
         self.wire += length;
         let side = self.side(segment);
         self.rings[side] = Some(ring);
@@ -83,20 +84,23 @@ impl Flow {
         client.spend(passed);
         server.spend(passed);
         let (own, other) = if side == 0 { (client, server) } else { (server, client) };
-        own.packets += 1;
+        own.packets += u64::from(segment.segments);
         own.wire += length;
         if segment.flags.has(Flags::RST) {
             self.closed = true;
             return self.update();
         }
-        let gap = own.gap;
         let data = own.sent(segment, now, context.budget);
         other.answered(segment, own, now, context.budget);
-        if data != Data::None {
-            let pays = segment.payload > 0 || segment.flags.has(Flags::SYN);
-            self.moved(side, (gap, data), pays, context);
+        // The second of merged segments finds the state that the first one left. Further ones change
+        // nothing.
+        for _ in 0..segment.segments.min(2) {
+            if data != Data::None {
+                let pays = segment.payload > 0 || segment.flags.has(Flags::SYN);
+                self.moved(side, (self.directions[side].gap, data), pays, context);
+            }
+            self.update();
         }
-        self.update();
     }
 
     /// Handles data of a side. The time before it may have been a stall.

@@ -3,6 +3,7 @@
 use crate::count::{Count, Skipped};
 use crate::flow::{Context, Flow};
 use crate::limits::Limits;
+use crate::merged::Merged;
 use crate::report::Report;
 use crate::rings::{Event, Ring, Rings};
 use crate::segment::{Endpoint, Segment};
@@ -109,10 +110,29 @@ impl Flows {
 
     /// Takes a packet.
     pub fn packet(&mut self, packet: &Packet<'_>) {
+        self.take(packet, None);
+    }
+
+    /// Takes a packet that was merged of several segments. The results are those of the segments
+    /// one by one. If the packet cannot have been merged in this way, it counts as one.
+    pub fn merged(&mut self, packet: &Packet<'_>, of: Merged) {
+        self.take(packet, Some(of));
+    }
+
+    fn take(&mut self, packet: &Packet<'_>, merged: Option<Merged>) {
         let now = self.passes(packet.time);
-        let length = packet.length as u64;
-        self.all.add(1, length);
-        let segment = match Segment::read(packet.head, packet.length) {
+        let mut length = packet.length as u64;
+        let read = Segment::read(packet.head, packet.length).map(|mut segment| {
+            merged.into_iter().for_each(|merged| merged.mark(&mut segment));
+            segment
+        });
+        let segments = read.map_or(1, |segment| u64::from(segment.segments));
+        if let Ok(segment) = read {
+            // Each segment had the headers, of which the packet has one copy.
+            length += (segments - 1) * length.saturating_sub(segment.payload.into());
+        }
+        self.all.add(segments, length);
+        let segment = match read {
             Ok(segment) => segment,
             Err(Why::NotIp | Why::OtherTransport | Why::TooShort) => {
                 return self.skipped.other.add(1, length);
@@ -121,7 +141,7 @@ impl Flows {
         };
         self.rings.passed(packet.ring, segment.payload > 0, now);
         let Some(at) = self.find(&segment, packet.point, now) else {
-            return self.skipped.forgotten.add(1, length);
+            return self.skipped.forgotten.add(segments, length);
         };
         let Self { limits, budget, rings, .. } = self;
         let mut context = Context { limits, budget, rings, now };

@@ -37,7 +37,8 @@
 //! | [`stack`] | the log that a TCP stack in user space keeps of its own flows |
 //!
 //! [`Flows`] takes the packets one after the other. A live node gives the time, the first bytes,
-//! the length and the ring of each frame. Its backend gives the events of the rings.
+//! the length and the ring of each frame. Its backend gives the events of the rings. If segments of
+//! one time were merged to one packet, [`Flows::merged`] counts them as if each had come by itself.
 //!
 //! # Guarantees and limits
 //!
@@ -58,6 +59,7 @@ mod flow;
 pub mod flows;
 mod holes;
 mod limits;
+mod merged;
 pub mod report;
 pub mod rings;
 pub mod segment;
@@ -68,6 +70,7 @@ mod unacked;
 
 pub use flows::{Flows, NAMES_MAX, Packet};
 pub use limits::Limits;
+pub use merged::Merged;
 pub use report::{FlowReport, Report};
 pub use rings::{Event, Ring, Way};
 pub use stack::StackLog;

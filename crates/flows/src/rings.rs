@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 /// Most rings that are followed. Events of further rings are ignored.
 const RINGS_MAX: usize = 1024;
-/// Start of a comment that stands for an event.
-const PREFIX: &[u8] = b"grantway:";
+/// Start of a comment that a backend writes.
+pub(crate) const PREFIX: &[u8] = b"grantway:";
 
 /// Direction of a packet, as the guest names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -59,6 +59,10 @@ pub struct Segment {
     pub window: u16,
     /// Bytes of payload.
     pub payload: u32,
+    /// Number of segments that this one was merged of; 1 if it was not merged.
+    pub segments: u32,
+    /// Bytes of payload of each merged segment; the last one may have fewer.
+    pub size: u32,
     /// Timestamp option: the sender's own value, and the other end's value that it answers.
     pub timestamps: Option<(u32, u32)>,
     /// Window scale option, at most 14.
@@ -96,6 +100,7 @@ impl Segment {
         let half = |at| array::<2>(header, at).map(u16::from_be_bytes).ok_or(short);
         let word = |at| array::<4>(header, at).map(u32::from_be_bytes).ok_or(short);
         let flags = Flags(*header.get(13).ok_or(short)?);
+        let payload = u32::try_from(found.end.saturating_sub(found.header_end)).unwrap_or(u32::MAX);
         let mut segment = Self {
             from: Endpoint { address: source.ok_or(short)?, port: half(0)? },
             to: Endpoint { address: target.ok_or(short)?, port: half(2)? },
@@ -104,7 +109,9 @@ impl Segment {
             ack: if flags.has(Flags::ACK) { Some(word(8)?) } else { None },
             flags,
             window: half(14)?,
-            payload: u32::try_from(found.end.saturating_sub(found.header_end)).unwrap_or(u32::MAX),
+            payload,
+            segments: 1,
+            size: payload,
             timestamps: None,
             scale: None,
             largest: None,
@@ -112,6 +119,22 @@ impl Segment {
         };
         segment.options(header.get(20..).unwrap_or_default());
         Ok(segment)
+    }
+
+    /// Returns the segments that this one was merged of.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = Self> + use<> {
+        let (whole, size) = (*self, self.size);
+        (0..self.segments).map(move |number| {
+            let before = number.saturating_mul(size);
+            let payload = whole.payload.saturating_sub(before).min(size);
+            let seq = whole.seq.wrapping_add(before);
+            Self { seq, payload, segments: 1, size: payload, ..whole }
+        })
+    }
+
+    /// Returns the bytes of the last segment that this one was merged of.
+    pub(crate) fn last(&self) -> u32 {
+        self.payload.saturating_sub((self.segments - 1).saturating_mul(self.size))
     }
 
     /// Returns the number of sequence numbers that the segment takes.

@@ -1,6 +1,7 @@
 //! Segments that are not acknowledged, and round trips measured by them.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// Most segments that are remembered. Further segments give no round trip.
 const UNACKED_MAX: usize = 256;
@@ -26,6 +27,16 @@ impl Unacked {
         if self.0.len() < UNACKED_MAX {
             let stamp = stamp.unwrap_or(0);
             self.0.push_back(Sent { start, end, time, stamp, again: false });
+        }
+    }
+
+    /// Adds segments that were sent behind all others, each of `size` bytes but the last.
+    pub fn sent_each(&mut self, range: Range<u64>, size: u32, time: u64, stamp: Option<u32>) {
+        for start in range.clone().step_by((size as usize).max(1)) {
+            if self.0.len() >= UNACKED_MAX {
+                return;
+            }
+            self.sent(start, range.end.min(start + u64::from(size)), time, stamp);
         }
     }
 

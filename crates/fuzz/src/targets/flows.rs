@@ -2,7 +2,7 @@
 
 use super::Bytes;
 use grantway_flows::series::POINTS_MAX;
-use grantway_flows::{Event, Flows, Limits, Packet, Ring};
+use grantway_flows::{Event, Flows, Limits, Merged, Packet, Ring};
 
 /// Most flows that are followed.
 const FLOWS: usize = 4;
@@ -28,9 +28,19 @@ pub(super) fn run(data: &[u8]) {
         }
         let frame = frame(&mut bytes, what);
         let length = frame.len() + if what & 32 == 0 { 0 } else { usize::from(bytes.u16()) };
-        flows.packet(&Packet { time: now, head: &frame, length, point: ring.interface, ring });
+        let packet = Packet { time: now, head: &frame, length, point: ring.interface, ring };
+        let merged = if what & 128 == 0 { None } else { merged(&mut bytes) };
+        match merged {
+            Some(merged) => flows.merged(&packet, merged),
+            None => flows.packet(&packet),
+        }
     }
     check(&flows);
+}
+
+/// Returns any segments that a packet may have been merged of.
+fn merged(bytes: &mut Bytes<'_>) -> Option<Merged> {
+    Merged::new(u32::from(bytes.u16()), u32::from(bytes.u16()))
 }
 
 /// Returns a TCP segment over IPv4, with any numbers and options.
