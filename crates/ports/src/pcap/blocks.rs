@@ -112,7 +112,7 @@ impl Block {
     }
 
     fn words(&mut self, words: &[u32]) {
-        self.0.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        words.iter().for_each(|word| self.0.extend_from_slice(&word.to_le_bytes()));
     }
 
     fn padded(&mut self, bytes: &[u8]) {
@@ -122,7 +122,8 @@ impl Block {
 
     fn option(&mut self, code: u16, value: &[u8]) {
         // Values have at most TEXT_MAX bytes.
-        self.0.extend(code.to_le_bytes().into_iter().chain((value.len() as u16).to_le_bytes()));
+        self.0.extend_from_slice(&code.to_le_bytes());
+        self.0.extend_from_slice(&(value.len() as u16).to_le_bytes());
         self.padded(value);
     }
 }

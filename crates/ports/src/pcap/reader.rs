@@ -309,6 +309,9 @@ fn read_block<R: Read>(
     big_endian: bool,
     interfaces: &mut Vec<Interface>,
 ) -> Result<Option<Span>, CaptureError> {
+    if source.u32_at(0, big_endian) == ENHANCED_PACKET {
+        return packet(source, length, big_endian).map(Some);
+    }
     let parse = if big_endian { parse_block_be } else { parse_block_le };
     let Ok((_, block)) = parse(&source.bytes()[..length]) else {
         return Err(source.malformed("a block that does not parse"));
@@ -326,21 +329,6 @@ fn read_block<R: Read>(
         }
         Block::InterfaceDescription(_) => {
             Err(source.malformed("a section of more than 4096 interfaces"))
-        }
-        Block::EnhancedPacket(found) => {
-            let captured = found.caplen as usize;
-            if captured > found.data.len() {
-                return Err(source.malformed("a packet longer than its block"));
-            }
-            Ok(Some(Span {
-                start: 28,
-                len: captured,
-                record: length,
-                length: found.origlen,
-                interface: found.if_id,
-                ticks: Some(u64::from(found.ts_high) << 32 | u64::from(found.ts_low)),
-                options: 28 + captured.next_multiple_of(4),
-            }))
         }
         Block::SimplePacket(found) => {
             // A simple packet has no captured length: the first interface's limit bounds it.
@@ -363,6 +351,35 @@ fn read_block<R: Read>(
                 .malformed("an obsolete packet block; rewrite the file with `editcap -F pcapng`"))
         }
     }
+}
+
+/// Reads the enhanced packet block at the window's start, which almost all blocks of a large capture
+/// are. The parser would put the options of each into memory of its own.
+fn packet<R: Read>(
+    source: &Source<R>,
+    length: usize,
+    big_endian: bool,
+) -> Result<Span, CaptureError> {
+    // Twelve bytes are the block's own, and twenty are the fixed fields.
+    if length < 32 {
+        return Err(source.malformed("a block that does not parse"));
+    }
+    let [interface, high, low, captured, length_on_wire] =
+        [8, 12, 16, 20, 24].map(|at| source.u32_at(at, big_endian));
+    let len = captured as usize;
+    let Some(options) = len.checked_next_multiple_of(4).filter(|&padded| padded <= length - 32)
+    else {
+        return Err(source.malformed("a packet longer than its block"));
+    };
+    Ok(Span {
+        start: 28,
+        len,
+        record: length,
+        length: length_on_wire,
+        interface,
+        ticks: Some(u64::from(high) << 32 | u64::from(low)),
+        options: 28 + options,
+    })
 }
 
 /// A window on the file, of at most [`MAX_RECORD`] and a chunk.
