@@ -126,6 +126,18 @@ pub struct TurnsArgs {
     /// Apply rules that allow each vif only its own address.
     #[arg(long)]
     pub spoof: bool,
+    /// Packets for a reader of the trace.
+    #[arg(long, value_enum)]
+    pub traced: Option<Traced>,
+}
+
+/// Packets that are counted while a reader listens to the backend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Traced {
+    /// Segments of TCP that follow on each other, which share a record.
+    Segments,
+    /// Datagrams, of which each has a record.
+    Datagrams,
 }
 
 /// `grantway bench crew`.

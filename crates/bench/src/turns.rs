@@ -5,11 +5,13 @@
 //! Only instructions within [`frontend_half`] and [`backend_half`] are counted, without those of
 //! the port ([`Frames`]). A counter is to be toggled by these names.
 
-use super::args::TurnsArgs;
+use super::args::{Traced, TurnsArgs};
 use super::rig::Direction;
 use arrayvec::ArrayVec;
 use grantway_backend::policy::PolicyLimits;
-use grantway_backend::{Backend, BackendConfig, Meter, Patience, Settings, WaitMode};
+use grantway_backend::{
+    Backend, BackendConfig, Meter, Patience, Settings, TraceBatch, TraceReader, WaitMode,
+};
 use grantway_command::args::Api;
 use grantway_command::error::CommandError;
 use grantway_command::output;
@@ -50,9 +52,12 @@ pub fn run(args: &TurnsArgs) -> Result<(), CommandError> {
     let mut turns = Turns::start(args)?;
     let burst = usize::from(args.burst);
     let frame = turns.addressed(vec![0; args.size.into()]);
-    let frames = vec![&frame[..]; burst];
-    turns.all(&frames, WARM_UP, false)?;
-    turns.all(&frames, args.packets, true)?;
+    let mut frames = vec![frame; burst];
+    if args.traced == Some(Traced::Segments) {
+        frames.iter_mut().for_each(|frame| tcp(frame));
+    }
+    turns.all(&mut frames, WARM_UP, false)?;
+    turns.all(&mut frames, args.packets, true)?;
     output::line(args.packets.next_multiple_of(burst).to_string())
 }
 
@@ -86,6 +91,11 @@ struct Turns {
     /// Numbers of frames that the backend's port is to give, and that it was given.
     given: Arc<Given>,
     arena: Vec<u8>,
+    /// Reader of the trace, if one listens.
+    reader: Option<TraceReader>,
+    batch: TraceBatch,
+    /// Sequence number of the next segment of TCP.
+    sequence: u32,
     _host: HostGuard,
     _folder: tempfile::TempDir,
 }
@@ -124,8 +134,22 @@ impl Turns {
             guests.push(guest(folder.path(), &dom0, number, (args.policy, 1), &mut step)?);
         }
         let (_host, _folder, arena) = (host, folder, vec![0; BURST * 4096 + RECV_BUFFER]);
-        let (direction, api) = (args.direction, args.api);
-        Ok(Self { direction, api, guests, backend, given, arena, _host, _folder })
+        let (direction, api, sequence) = (args.direction, args.api, 0);
+        let reader = args.traced.and_then(|_| backend.listen());
+        let batch = TraceBatch::default();
+        Ok(Self {
+            direction,
+            api,
+            guests,
+            backend,
+            given,
+            arena,
+            reader,
+            batch,
+            sequence,
+            _host,
+            _folder,
+        })
     }
 
     /// Fills in headers from the last guest to the first. Returns the frame.
@@ -138,7 +162,12 @@ impl Turns {
     }
 
     /// Sends at least `packets` packets, in bursts of `frames`, and checks that all arrive.
-    fn all(&mut self, frames: &[&[u8]], packets: usize, count: bool) -> Result<(), CommandError> {
+    fn all(
+        &mut self,
+        frames: &mut [Vec<u8>],
+        packets: usize,
+        count: bool,
+    ) -> Result<(), CommandError> {
         if self.direction == Direction::GuestToGuest && !count {
             // The bridge learns the receiver's port from a frame that the receiver sends.
             let mut hello = self.addressed(vec![0; 64]);
@@ -148,12 +177,16 @@ impl Turns {
             self.serve(0, false)?;
             let last = self.guests.len().saturating_sub(1);
             self.receive(last, false)?;
+            self.shown();
         }
-        let mut arrived = 0;
+        let (mut arrived, mut shown) = (0, 0);
         let mut sent = 0;
         // Each burst passes all ends before the next one.
         while sent < packets {
             sent += frames.len();
+            frames.iter_mut().for_each(|frame| self.number(frame));
+            let frames: Vec<&[u8]> = frames.iter().map(|frame| &frame[..]).collect();
+            let frames = &frames[..];
             arrived += match self.direction {
                 Direction::Tx => {
                     self.send(0, frames, count)?;
@@ -169,11 +202,34 @@ impl Turns {
                     self.receive(0, count)?
                 }
             };
+            shown += self.shown();
         }
         if arrived != sent {
             return Err(CommandError::Failed(format!("{arrived} of {sent} packets arrived")));
         }
+        // A packet between guests crosses two rings.
+        let crossed = sent * self.direction.guests();
+        if self.reader.is_some() && shown != crossed {
+            return Err(CommandError::Failed(format!(
+                "the trace has {shown} of {crossed} packets"
+            )));
+        }
         Ok(())
+    }
+
+    /// Gives a segment of TCP the next sequence number.
+    fn number(&mut self, frame: &mut [u8]) {
+        if frame[23] == 6 {
+            frame[38..42].copy_from_slice(&self.sequence.to_be_bytes());
+            self.sequence = self.sequence.wrapping_add(frame.len() as u32 - 54);
+        }
+    }
+
+    /// Returns the number of packets that the reader of the trace finds.
+    fn shown(&mut self) -> usize {
+        let Some(reader) = &self.reader else { return 0 };
+        reader.read(&mut self.batch, Duration::ZERO);
+        self.batch.records.iter().map(|record| record.segments as usize).sum()
     }
 
     /// Sends a burst from a guest. Returns the number of frames that were sent.
@@ -334,6 +390,17 @@ pub(super) fn udp(frame: &mut [u8], from: [u8; 4], to: [u8; 4]) {
     header[12..14].copy_from_slice(&sum.to_be_bytes());
     frame[12..34].copy_from_slice(&header);
     frame[34..42].copy_from_slice(&[0, 9, 0, 9, udp_high, udp_low, 0, 0]);
+}
+
+/// Makes a segment of TCP of a datagram that has headers.
+fn tcp(frame: &mut [u8]) {
+    frame[23] = 6;
+    // Five words of header, an acknowledgement, and a window.
+    frame[38..54].copy_from_slice(&[0, 0, 0, 0, 0, 0, 0, 0, 5 << 4, 0x10, 1, 0, 0, 0, 0, 0]);
+    // IPv4's checksum, updated for the other protocol.
+    let sum = u16::from_be_bytes([frame[24], frame[25]]);
+    let (sum, carry) = sum.overflowing_add(17 - 6);
+    frame[24..26].copy_from_slice(&(sum + u16::from(carry)).to_be_bytes());
 }
 
 /// Returns the IPv4 address of a guest.

@@ -8,7 +8,7 @@
 use grantway_backend::{TraceBatch, TraceKind, TraceReader, TraceRecord, TraceRing, VifId};
 use grantway_command::control::take_place;
 use grantway_command::patience;
-use grantway_flows::Event;
+use grantway_flows::{Event, Merged};
 use grantway_ports::pcap::{Direction, Head, HeadsWriter};
 use grantway_ports::wall;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -79,10 +79,13 @@ fn show(client: &UnixStream, reader: &TraceReader) -> io::Result<()> {
         lost: 0,
     };
     show.writer.flush()?;
+    let mut batch = TraceBatch::default();
     while !has_enough(client)? {
-        show.batch(&reader.read(LATENCY))?;
+        reader.read(&mut batch, LATENCY);
+        show.batch(&batch)?;
     }
-    show.batch(&reader.read(Duration::ZERO))?;
+    reader.read(&mut batch, Duration::ZERO);
+    show.batch(&batch)?;
     show.end()
 }
 
@@ -95,7 +98,7 @@ fn has_enough(client: &UnixStream) -> io::Result<bool> {
 struct Show<'a> {
     writer: HeadsWriter<BufWriter<&'a UnixStream>>,
     interfaces: HashMap<VifId, u32>,
-    /// Number of records that were lost since the last written one.
+    /// Number of packets and events that were lost since the last written one.
     lost: u64,
 }
 
@@ -108,7 +111,7 @@ impl Show<'_> {
         self.writer.flush()
     }
 
-    /// Writes the number of records that were lost after the last written one.
+    /// Writes the number of packets and events that were lost after the last written one.
     fn end(&mut self) -> io::Result<()> {
         if self.lost > 0 && !self.interfaces.is_empty() {
             let lost = std::mem::take(&mut self.lost);
@@ -131,7 +134,7 @@ impl Show<'_> {
         let interface = match self.interfaces.get(&record.vif) {
             Some(&known) => known,
             None if self.interfaces.len() >= INTERFACES_MAX => {
-                self.lost += 1;
+                self.lost += u64::from(record.segments.max(1));
                 return Ok(());
             }
             None => {
@@ -140,11 +143,13 @@ impl Show<'_> {
                 number
             }
         };
-        let event = match record.kind {
-            TraceKind::Packet => None,
-            TraceKind::RingFull => Some(Event::RingFull),
-            TraceKind::RingDrained => Some(Event::RingDrained),
-            TraceKind::Woken => Some(Event::Woken),
+        let comment = match record.kind {
+            TraceKind::Packet => {
+                Merged::new(record.segments, record.segment_bytes).map(Merged::comment)
+            }
+            TraceKind::RingFull => Some(Event::RingFull.comment()),
+            TraceKind::RingDrained => Some(Event::RingDrained.comment()),
+            TraceKind::Woken => Some(Event::Woken.comment()),
         };
         self.writer.write(&Head {
             time: record.time,
@@ -157,7 +162,7 @@ impl Show<'_> {
             },
             bytes: record.head(),
             length: record.len,
-            comment: &event.map(Event::comment).unwrap_or_default(),
+            comment: &comment.unwrap_or_default(),
             lost: std::mem::take(&mut self.lost),
         })
     }

@@ -2,20 +2,28 @@
 //!
 //! Usually there is no reader. Then the trace costs one load per turn. While there is a reader, all
 //! queues write to one bounded list under a lock, one burst at a time. So the records are in the
-//! order of the events. Records without room are counted, and no queue waits for the reader.
+//! order of the events. The clock is read once for a burst.
+//!
+//! The list is short: the segments of a flow that follow on each other in a burst share one record
+//! ([`run`]). Packets without room are counted, and no queue waits for the reader.
+
+mod run;
+#[cfg(test)]
+mod tests;
 
 use crate::ids::VifId;
 use grantway_ports::FramePlace;
+use run::Run;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 /// Most bytes that are kept of a packet: all headers up to the options of TCP.
 pub const TRACE_HEAD: usize = 128;
-/// Most records that wait to be read: less than 3 MiB.
+/// Most records that wait to be read: less than 3 MiB. A reader has as many.
 const RECORDS_MAX: usize = 16_384;
 /// Records that are worth a wake-up of the reader.
-const RECORDS_WORTH: usize = 1024;
+const RECORDS_WORTH: usize = 4096;
 
 /// A ring, named from the guest's side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -29,7 +37,7 @@ pub enum TraceRing {
 /// The kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TraceKind {
-    /// A packet crossed.
+    /// A packet crossed, or the segments of a run.
     Packet,
     /// The ring is full: the guest has no room for its longest packet, the guest's rate limit holds
     /// its next packet, or a packet for the guest finds no posted page.
@@ -40,7 +48,7 @@ pub enum TraceKind {
     Woken,
 }
 
-/// A record of one packet or event.
+/// A record of one packet, of a run of segments, or of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceRecord {
     /// Time since 1970 (UTC).
@@ -53,8 +61,12 @@ pub struct TraceRecord {
     pub ring: TraceRing,
     /// The kind of the record.
     pub kind: TraceKind,
-    /// Bytes of the packet, without FCS.
+    /// Bytes of the packet, without FCS. A run has the bytes of one packet with all its payload.
     pub len: u32,
+    /// Number of packets: 1, more for a run, and 0 for an event.
+    pub segments: u32,
+    /// Bytes of payload of each segment of a run; the last one may have fewer. 0 if it is no run.
+    pub segment_bytes: u32,
     head: [u8; TRACE_HEAD],
     /// Number of bytes in `head`, at most `TRACE_HEAD`.
     kept: u8,
@@ -73,7 +85,7 @@ impl TraceRecord {
 pub struct TraceBatch {
     /// The records, in the order of what happened.
     pub records: Vec<TraceRecord>,
-    /// Number of later records that found no room.
+    /// Number of packets and events that came after these and found no room.
     pub lost: u64,
 }
 
@@ -102,14 +114,16 @@ impl TraceReader {
         (!was_on).then(|| Self(Arc::clone(trace)))
     }
 
-    /// Returns the records since the last read. Waits until there are enough of them for a wake-up,
-    /// but at most for `longest`.
-    #[must_use]
-    pub fn read(&self, longest: Duration) -> TraceBatch {
+    /// Puts the records since the last read into `batch`, in place of its own. Waits until there are
+    /// enough of them, but no longer than `longest`. The queues write to the memory of `batch` from
+    /// then on.
+    pub fn read(&self, batch: &mut TraceBatch, longest: Duration) {
+        batch.records.clear();
+        batch.lost = 0;
         let few = |list: &mut TraceBatch| list.records.len() < RECORDS_WORTH;
         let waited = self.0.filled.wait_timeout_while(self.0.list(), longest, few);
         let (mut list, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut *list)
+        std::mem::swap(&mut *list, batch);
     }
 }
 
@@ -164,23 +178,25 @@ impl Tap {
         packets: impl Iterator<Item = (usize, usize)>,
     ) {
         let blank = self.record(queue, ring, TraceKind::Packet);
-        self.add(packets.map(|(at, len)| {
-            let kept = len.min(TRACE_HEAD);
-            let mut record = blank;
-            // A frame's length fits 32 bits, and `kept` is at most 128.
-            (record.len, record.kept) = (len as u32, kept as u8);
-            if let (Some(to), Some(from)) = (record.head.get_mut(..kept), arena.get(at..at + kept))
-            {
-                to.copy_from_slice(from);
+        self.add(|list| {
+            let mut last = Last::Other;
+            for (at, len) in packets {
+                let head = arena.get(at..at + len.min(TRACE_HEAD)).unwrap_or(&[]);
+                list.packet(&blank, head, len, &mut last);
             }
-            record
-        }));
+            list.end(last);
+        });
     }
 
     /// Records an event of a ring.
     #[cold]
     pub fn event(&self, queue: u16, ring: TraceRing, kind: TraceKind) {
-        self.add(std::iter::once(self.record(queue, ring, kind)));
+        let record = self.record(queue, ring, kind);
+        self.add(|list| {
+            if list.has_room() {
+                list.records.push(record);
+            }
+        });
     }
 
     fn record(&self, queue: u16, ring: TraceRing, kind: TraceKind) -> TraceRecord {
@@ -192,100 +208,78 @@ impl Tap {
             ring,
             kind,
             len: 0,
+            segments: 0,
+            segment_bytes: 0,
             head: [0; TRACE_HEAD],
             kept: 0,
         }
     }
 
-    fn add(&self, records: impl Iterator<Item = TraceRecord>) {
+    fn add(&self, write: impl FnOnce(&mut TraceBatch)) {
         let mut list = self.trace.list();
         // Looked at again under the lock: the reader may have gone.
         if !self.is_on() {
             return;
         }
         let before = list.records.len();
-        for record in records {
-            // Records behind a gap are lost, too, until the list is read.
-            match list.lost == 0 && list.records.len() < RECORDS_MAX {
-                true => list.records.push(record),
-                false => list.lost += 1,
-            }
-        }
-        if (before..list.records.len()).contains(&(RECORDS_WORTH - 1)) {
+        write(&mut list);
+        let is_enough = (before..list.records.len()).contains(&(RECORDS_WORTH - 1));
+        drop(list);
+        // The reader would only wait for the lock if it were woken before.
+        if is_enough {
             self.trace.filled.notify_one();
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use grantway_hypervisor::DomId;
-    use grantway_netif::Offload;
-    use grantway_ports::FrameMeta;
+/// The last record of a list, for the next packet of the burst.
+#[expect(clippy::large_enum_variant, reason = "there is one at a time, on the stack")]
+enum Last {
+    /// A packet, which may be the first segment of a run.
+    Packet,
+    /// A run.
+    Run(Run),
+    /// Nothing that this burst can continue.
+    Other,
+}
 
-    fn frame(at: usize, len: usize) -> FramePlace {
-        FramePlace { at, meta: FrameMeta { len, offload: Offload::default() } }
+impl TraceBatch {
+    /// Returns true if there is room for a record. Otherwise the packet or event of that record is
+    /// lost, and so are all others until the list is read.
+    fn has_room(&mut self) -> bool {
+        let fits = self.records.len() < RECORDS_MAX;
+        self.lost += u64::from(!fits);
+        fits
     }
 
-    #[test]
-    fn a_trace_reader_gets_heads_and_events_in_order() {
-        let trace = Arc::<Trace>::default();
-        let vif = VifId { domain: DomId(7), devid: 3 };
-        let tap = Tap::new(Arc::clone(&trace), vif);
-        let arena: Vec<u8> = (0..3000).map(|n| (n % 251) as u8).collect();
-        assert!(!tap.is_on());
-        tap.packets(0, TraceRing::Transmit, &arena, &[frame(0, 60)]);
-
-        let reader = TraceReader::new(&trace).unwrap();
-        assert!(TraceReader::new(&trace).is_none());
-        tap.packets(2, TraceRing::Transmit, &arena, &[frame(64, 60), frame(128, 1500)]);
-        tap.event(2, TraceRing::Receive, TraceKind::RingFull);
-        let TraceBatch { records, lost } = reader.read(Duration::ZERO);
-        assert_eq!((records.len(), lost), (3, 0));
-        assert_eq!((records[0].vif, records[0].queue, records[0].len), (vif, 2, 60));
-        assert_eq!(records[0].head(), &arena[64..124]);
-        assert_eq!((records[1].len, records[1].head()), (1500, &arena[128..256]));
-        assert_eq!(records[2].kind, TraceKind::RingFull);
-        assert_eq!(records[2].head(), b"");
-        assert!(records.is_sorted_by_key(|record| record.time));
-        drop(reader);
-
-        tap.event(2, TraceRing::Receive, TraceKind::RingDrained);
-        let reader = TraceReader::new(&trace).unwrap();
-        assert!(reader.read(Duration::ZERO).records.is_empty());
-    }
-
-    #[test]
-    fn records_without_room_are_counted() {
-        let trace = Arc::<Trace>::default();
-        let tap = Tap::new(Arc::clone(&trace), VifId { domain: DomId(1), devid: 0 });
-        let reader = TraceReader::new(&trace).unwrap();
-        for _ in 0..RECORDS_MAX + 10 {
-            tap.event(0, TraceRing::Transmit, TraceKind::Woken);
+    /// Adds a packet to the run that it continues, or as a record like `blank`.
+    fn packet(&mut self, blank: &TraceRecord, head: &[u8], len: usize, last: &mut Last) {
+        if let (Last::Packet, Some(record)) = (&*last, self.records.last()) {
+            *last = Run::begin(record).map_or(Last::Other, Last::Run);
         }
-        let batch = reader.read(Duration::from_secs(9));
-        assert_eq!((batch.records.len(), batch.lost), (RECORDS_MAX, 10));
-        tap.event(0, TraceRing::Transmit, TraceKind::Woken);
-        let batch = reader.read(Duration::ZERO);
-        assert_eq!((batch.records.len(), batch.lost), (1, 0));
+        if let Last::Run(run) = last
+            && run.takes(head, len)
+        {
+            return;
+        }
+        self.end(std::mem::replace(last, Last::Other));
+        if !self.has_room() {
+            return;
+        }
+        self.records.push(*blank);
+        let Some(record) = self.records.last_mut() else { return };
+        // A frame's length fits 32 bits, and a head has at most 128.
+        (record.len, record.kept, record.segments) = (len as u32, head.len() as u8, 1);
+        if let Some(to) = record.head.get_mut(..head.len()) {
+            to.copy_from_slice(head);
+        }
+        *last = Last::Packet;
     }
 
-    /// A lost signal would leave a reader waiting for a day. Some of the many readers wait already
-    /// when there are enough records.
-    #[test]
-    fn a_waiting_reader_is_woken_when_there_are_enough_records() {
-        for _ in 0..100 {
-            let trace = Arc::<Trace>::default();
-            let tap = Tap::new(Arc::clone(&trace), VifId { domain: DomId(1), devid: 0 });
-            let reader = TraceReader::new(&trace).unwrap();
-            let (send, received) = std::sync::mpsc::channel();
-            std::thread::spawn(move || send.send(reader.read(Duration::from_secs(86_400))));
-            for _ in 0..RECORDS_WORTH {
-                tap.event(0, TraceRing::Transmit, TraceKind::Woken);
-            }
-            let batch = received.recv_timeout(Duration::from_secs(120)).expect("it is woken");
-            assert_eq!(batch.records.len(), RECORDS_WORTH);
+    /// Writes the run that ends to the last record.
+    fn end(&mut self, last: Last) {
+        if let (Last::Run(run), Some(record)) = (last, self.records.last_mut()) {
+            run.end(record);
         }
     }
 }

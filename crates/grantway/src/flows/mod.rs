@@ -16,7 +16,7 @@ use grantway_command::args::{milliseconds, seconds};
 use grantway_command::error::CommandError;
 use grantway_command::output;
 use grantway_command::report::Destination;
-use grantway_flows::{Event, Flows, Limits, NAMES_MAX, Packet, Report, Ring, Way};
+use grantway_flows::{Event, Flows, Limits, Merged, NAMES_MAX, Packet, Report, Ring, Way};
 use grantway_ports::CaptureError;
 use grantway_ports::pcap::{CaptureReader, Direction};
 use live::Live;
@@ -33,8 +33,11 @@ use std::time::{Duration, Instant};
 Reads a capture (pcapng or pcap, Ethernet) once and in bounded memory. With
 --host or --live it reads the packets of all vifs from a running backend until
 Ctrl-C: the first 128 bytes of each packet, and the times at which rings were
-full. One reader per backend is allowed. Without a reader the backend has no
-measurable cost.
+full. Segments of a flow that cross a ring in one burst come as one packet, with
+their number and size. All results are those of the segments one by one. Packets
+that this command does not read in time are left out and counted, and the
+results say so. One reader per backend is allowed. Without a reader the backend
+has no measurable cost.
 
 A stall is a time in which a sender sent no data. Its cause is what took most of
 that time:
@@ -51,7 +54,8 @@ Only a backend knows the state of rings. In a capture it writes that state as
 packet comments: grantway:ring-full, grantway:ring-drained and grantway:woken.
 Each comment is about the ring that its packet crosses (epb_flags: inbound is to
 the guest). Without these comments such stalls have the cause sender, network or
-unknown.
+unknown. Beside a packet that was merged of 12 segments of 1448 bytes it writes
+grantway:segments=12x1448; the last segment may be shorter.
 
 Capture at the sender or on the vif: a capture at the receiver does not show
 what was lost on the way. Without the handshake in the capture, only windows of
@@ -240,7 +244,11 @@ fn follow(
         }
         let length = record.length as usize;
         let (head, point) = (record.frame, record.interface);
-        flows.packet(&Packet { time, head, length, point, ring });
+        let packet = Packet { time, head, length, point, ring };
+        match record.comments().find_map(Merged::read) {
+            Some(merged) => flows.merged(&packet, merged),
+            None => flows.packet(&packet),
+        }
     }
     Ok(())
 }

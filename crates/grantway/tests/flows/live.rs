@@ -134,6 +134,51 @@ fn a_backend_shows_passing_packets() {
 }
 
 #[test]
+fn segments_of_a_burst_come_as_one_packet_and_count_each() {
+    let _alone = alone();
+    let (_backend, site) = Site::bridged();
+    let own = ["--no-offloads"];
+    let mut server = Part::spawn("server", guest(&site, "server", "1", &own));
+    server.wait_line("ready", |line| line == r#"{"kind":"ready"}"#);
+    let (mut flows, file) = listen(&site, "trace.pcapng");
+    // Fewer packets than a backend keeps for its reader, so none is lost.
+    let (bytes, segment) = (3_000_000, 1460);
+    let to = ["-c", "10.99.1.11", "-n", "3000000", "--no-offloads"];
+    succeed(guest(&site, "client", "2", &to), PROMPT);
+    wait_captured(&file, 2, bytes);
+    flows.interrupt();
+    let text = flows.wait_line("the report", |line| line.starts_with('{'));
+    assert!(flows.wait_end(PROMPT).success(), "{}", flows.said());
+    let report = read(&text);
+    assert_eq!(report["skipped"]["lost"], 0, "{report}");
+    for flow in report["flows"].as_array().expect("flows") {
+        let client = &flow["directions"][0];
+        assert_eq!(client["payload_bytes"], bytes, "{flow}");
+        assert!(client["packets"].as_u64() >= Some(bytes / segment), "{flow}");
+    }
+    // What was written says how many each packet has.
+    let written = std::fs::read(&file).expect("the capture");
+    let comment = b"grantway:segments=";
+    let merged = written.windows(comment.len()).filter(|bytes| bytes == comment).count();
+    let (packets, blocks) = (report["all"]["packets"].as_u64(), blocks(&written));
+    say(format!("{packets:?} packets in {blocks} blocks, {merged} of them merged"));
+    assert!(merged > 0 && Some(blocks) < packets, "{report}");
+    assert_eq!(super::json(&file, &[])["flows"], report["flows"]);
+}
+
+/// Number of packets of a pcapng file.
+fn blocks(file: &[u8]) -> u64 {
+    let (mut rest, mut packets) = (file, 0);
+    while let Some([kind, length]) = rest.get(..8).map(|head| {
+        [0, 4].map(|at| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes")))
+    }) {
+        packets += u64::from(kind == 6);
+        rest = &rest[length as usize..];
+    }
+    packets
+}
+
+#[test]
 fn a_stall_behind_a_full_ring_is_reported_as_such() {
     let _alone = alone();
     // What the sender may send is gone within a moment, and comes back after 400 ms: its
