@@ -16,13 +16,15 @@ data in place. The variants are interleaved, one second at a time, forwards and
 backwards. Gbit/s is payload, the median of the slices; the ratio is to the veth
 of the same kind, the median of pairs. With --traced the guests also send while
 `grantway flows` reads from their backend, and the ratio is to the same run
-without a reader. All of this is removed at the end. Needs root, iperf3, ip and
-ethtool.
+without a reader. With --without-veth only guests whose programs copy are
+measured, and iperf3, ip and ethtool are not needed. All of this is removed at
+the end. Needs root, iperf3, ip and ethtool.
 
 Example:
   grantway bench tcp
   grantway bench tcp --seconds 20 --policy copy --json
-  grantway bench tcp --seconds 20 --traced")]
+  grantway bench tcp --seconds 20 --traced
+  grantway bench tcp --seconds 20 --traced --without-veth")]
 pub struct TcpArgs {
     /// Buffer policy of the guests.
     #[arg(long, value_enum, default_value_t = BufferPolicy::Staging)]
@@ -30,6 +32,9 @@ pub struct TcpArgs {
     /// Also measure the cost of a reader (`grantway flows`).
     #[arg(long)]
     pub traced: bool,
+    /// Measure only guests whose programs copy.
+    #[arg(long)]
+    pub without_veth: bool,
     /// Time of measurement per row, in slices of one second.
     #[arg(long, value_name = "TIME", default_value = "4s", value_parser = whole_seconds(1..=3600))]
     pub seconds: u32,

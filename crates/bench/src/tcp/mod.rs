@@ -111,14 +111,15 @@ const SUBJECTS: [Subject; 8] = {
 pub fn run(args: &TcpArgs) -> Result<(), CommandError> {
     // All that may be missing is told before anything is started.
     check_rights()?;
-    check_programs(&[("iperf3", "iperf3"), ("ip", "iproute2"), ("ethtool", "ethtool")])?;
+    if !args.without_veth {
+        check_programs(&[("iperf3", "iperf3"), ("ip", "iproute2"), ("ethtool", "ethtool")])?;
+    }
     let watch = Watch::start()?;
     let progress = Progress::new(1, args.json);
     let policy = args.policy.kind();
     let mut host = String::new();
     let mut ways: Vec<Box<dyn Way>> = Vec::new();
-    let subjects = SUBJECTS.iter().filter(|subject| args.traced || !subject.how.traced);
-    let subjects: Vec<Subject> = subjects.copied().collect();
+    let subjects = subjects(args);
     // Each subject has processes of its own, which stay until the end.
     for &Subject { guests, how, .. } in &subjects {
         ways.push(match guests {
@@ -171,6 +172,20 @@ pub fn in_turns(
     Ok(series)
 }
 
+/// Returns the subjects that are asked for. Each is compared with one of them, or with none.
+fn subjects(args: &TcpArgs) -> Vec<Subject> {
+    let wanted = |subject: &Subject| {
+        let Subject { guests, how, .. } = *subject;
+        (args.traced || !how.traced) && (!args.without_veth || (guests && how.copies))
+    };
+    let place = |number: usize| {
+        SUBJECTS.get(number).filter(|other| wanted(other))?;
+        Some(SUBJECTS.iter().take(number).filter(|before| wanted(before)).count())
+    };
+    let chosen = SUBJECTS.iter().filter(|subject| wanted(subject));
+    chosen.map(|subject| Subject { beside: subject.beside.and_then(place), ..*subject }).collect()
+}
+
 /// Makes the row of one subject from its slices; `None` if there is no slice.
 fn row(
     number: usize,
@@ -205,4 +220,30 @@ fn text(rows: &[Row]) -> String {
         document::place(&first.host, 2),
         document::table(rows, &COLUMNS)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use grantway_command::args::BufferPolicy;
+
+    #[test]
+    fn each_subject_is_compared_with_one_of_its_kind() {
+        let chosen = |traced, without_veth| {
+            let policy = BufferPolicy::Staging;
+            let args = TcpArgs { policy, traced, without_veth, seconds: 1, json: false };
+            let chosen = subjects(&args);
+            for subject in &chosen {
+                let Some(beside) = subject.beside.map(|number| chosen[number]) else { continue };
+                assert_eq!(beside.how.offloads, subject.how.offloads);
+                assert_eq!(beside.guests, subject.how.traced);
+                assert!(!beside.how.traced && beside.how.copies);
+            }
+            (chosen.len(), chosen.iter().filter(|subject| subject.beside.is_some()).count())
+        };
+        assert_eq!(chosen(false, false), (6, 4));
+        assert_eq!(chosen(true, false), (8, 6));
+        assert_eq!(chosen(false, true), (2, 0));
+        assert_eq!(chosen(true, true), (4, 2));
+    }
 }
