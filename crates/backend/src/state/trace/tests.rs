@@ -207,7 +207,7 @@ fn a_run_that_no_ip_packet_can_hold_has_the_length_zero() {
     }
 }
 
-/// What a test does to a segment.
+/// Change that a test makes to a segment.
 type Change<'a> = &'a dyn Fn(&mut Vec<u8>);
 
 /// Each change makes the third of four segments one that an analysis has to see by itself.
