@@ -1,7 +1,8 @@
-# Installing, and a Debian package. Included by the Makefile.
+# Installing, Debian packages and releases. Included by the Makefile.
 #
 #   make install PREFIX=/usr/local DESTDIR=
 #   make deb
+#   make dist
 
 PREFIX ?= /usr/local
 BINDIR ?= $(PREFIX)/bin
@@ -62,7 +63,7 @@ ENABLE = if command -v systemctl >/dev/null; then \
 DISABLE = PATH="$(BINDIR):$$PATH" packaging/lib/give-back || [ $$? = 2 ]; \
   ! command -v systemctl >/dev/null || systemctl --quiet disable $(addsuffix .service,$(BACKEND_UNITS)) || true
 
-.PHONY: install install-command install-backend install-frontend uninstall deb baseline static
+.PHONY: install install-command install-backend install-frontend uninstall deb baseline static dist dist-check dist-again dist-try
 
 baseline:
 	RUSTFLAGS="$(BASELINE_FLAGS)" cargo build --release --locked $(PROGRAMS) --target-dir $(BASELINE)
@@ -127,3 +128,19 @@ static: ## builds programs that need no library, for systems with an older C lib
 
 deb: baseline ## Debian packages of the command, the backend and the frontend, in target/debian
 	@MAKE="$(MAKE)" packaging/deb/build $(BUILD)
+
+# ARCH=amd64 makes only the files for that one.
+dist: ## the files of a release, from the last commit, for amd64 and arm64, in target/dist
+	@MAKE="$(MAKE)" packaging/dist/build $(BUILD) $(ARCH)
+
+dist-check: ## tries the files in target/dist in a clean root, as root
+	@packaging/dist/check $(BUILD)/dist
+
+# What CI has time for: no static programs, one architecture.
+dist-try: ## packs the programs in target/release, and tries the packages in a clean root, as root
+	cargo build --release $(PROGRAMS)
+	@MAKE="$(MAKE)" packaging/dist/build $(BUILD) --of $(BUILD)/release
+	@packaging/dist/check $(BUILD)/dist-try
+
+dist-again: ## builds the files in target/dist again in another folder, and compares them
+	@MAKE="$(MAKE)" packaging/dist/again $(BUILD)
