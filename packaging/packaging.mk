@@ -17,7 +17,8 @@ UNITDIR ?= $(PREFIX)/lib/systemd/system
 MODULESLOADDIR ?= $(PREFIX)/lib/modules-load.d
 # Not every modprobe reads /usr/local.
 MODPROBEDIR ?= /lib/modprobe.d
-DEFAULTDIR ?= /etc/default
+# The units name it.
+CONFIGDIR := /etc/grantway
 # Where xl looks for the scripts of vifs.
 SCRIPTDIR ?= /etc/xen/scripts
 
@@ -47,10 +48,10 @@ for unit in $(1); do \
 done
 endef
 
-# $(call install_options,NAME): a file of /etc/default, unless there is one.
+# $(call install_options,NAME): a file of options, unless there is one.
 define install_options
-test -e $(DESTDIR)$(DEFAULTDIR)/$(1) \
-  || install -D -m 644 packaging/default/$(1) $(DESTDIR)$(DEFAULTDIR)/$(1)
+test -e $(DESTDIR)$(CONFIGDIR)/$(1) \
+  || install -D -m 644 packaging/etc/$(1) $(DESTDIR)$(CONFIGDIR)/$(1)
 endef
 
 # After the next boot xen-netback is kept away, and guests have a backend. The backend that serves them now
@@ -90,13 +91,13 @@ install-backend:
 	install -D -m 644 packaging/modules-load.d/grantway.conf $(DESTDIR)$(MODULESLOADDIR)/grantway.conf
 	install -D -m 755 packaging/scripts/vif-grantway $(DESTDIR)$(SCRIPTDIR)/vif-grantway
 	install -D -m 755 packaging/lib/give-back $(DESTDIR)$(LIBDIR)/give-back
-	$(call install_options,grantway)
+	$(call install_options,backend.toml)
 
 install-frontend:
 	$(call install_units,grantway-frontend@)
-	$(call install_options,grantway-frontend)
+	$(call install_options,frontend.toml)
 
-uninstall: ## removes what `make install` installed, except /etc/default; gives vifs to xen-netback unless DESTDIR is set
+uninstall: ## removes what `make install` installed, except /etc/grantway; gives vifs to xen-netback unless DESTDIR is set
 	$(if $(DESTDIR),,@$(DISABLE))
 	rm -f $(DESTDIR)$(BINDIR)/grantway $(addprefix $(DESTDIR)$(BINDIR)/,$(BESIDE))
 	rm -f $(DESTDIR)$(MANDIR)/man1/grantway.1.gz $(DESTDIR)$(MANDIR)/man1/grantway-*.1.gz

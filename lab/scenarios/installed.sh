@@ -94,4 +94,4 @@ without_netback
 packages -i grantway-backend
 expect "$(systemctl is-enabled grantway-backend)" = enabled "the unit after a second installation"
 packages --purge grantway-backend grantway-frontend grantway
-expect "$(ls -d /etc/default/grantway* /var/lib/grantway /usr/lib/grantway /etc/systemd/system/*/grantway* 2>/dev/null)" = "" "what a purge leaves"
+expect "$(ls -d /etc/grantway /etc/default/grantway* /var/lib/grantway /usr/lib/grantway /etc/systemd/system/*/grantway* 2>/dev/null)" = "" "what a purge leaves"

@@ -191,13 +191,19 @@ pub fn refuse(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
     }
+    eprintln!("grantway: {}; see --help", one_line(error));
+    ExitCode::from(2)
+}
+
+/// Returns the message of an error in one line, without the usage.
+#[must_use]
+pub fn one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let lines = text.lines().map(str::trim);
     let told =
         lines.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
     let told = joined(told.filter(|line| !line.is_empty()));
-    eprintln!("grantway: {}; see --help", told.strip_prefix("error: ").unwrap_or(&told));
-    ExitCode::from(2)
+    told.strip_prefix("error: ").unwrap_or(&told).to_owned()
 }
 
 /// Joins lines to one. A line that ends with a colon goes on in the next.

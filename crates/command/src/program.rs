@@ -33,6 +33,18 @@ pub trait CommandLine: Parser {
         Self::command()
     }
 
+    /// Reads the command line `words`, the first of which is the program's name.
+    ///
+    /// # Errors
+    ///
+    /// The command line is wrong, or asks for help.
+    fn read(words: Vec<OsString>) -> Result<Self, Refusal> {
+        let mut definition = Self::definition();
+        let found = definition.try_get_matches_from_mut(words);
+        let read = found.and_then(|found| Self::from_arg_matches(&found));
+        read.map_err(|refused| Refusal::Line(refused.format(&mut definition)))
+    }
+
     /// Runs the command.
     ///
     /// # Errors
@@ -41,15 +53,36 @@ pub trait CommandLine: Parser {
     fn run(&self) -> Result<(), CommandError>;
 }
 
+/// Reason why a program does not begin.
+#[derive(Debug)]
+pub enum Refusal {
+    /// The command line is wrong, or asks for help or version.
+    Line(clap::Error),
+    /// A file that the command line names is wrong.
+    Failed {
+        /// Command, for the message.
+        command: String,
+        /// The fault.
+        error: CommandError,
+    },
+}
+
+impl Refusal {
+    /// Says why the program does not begin. Returns the exit status of the process.
+    fn end(&self) -> ExitCode {
+        match self {
+            Self::Line(error) => refuse(error),
+            Self::Failed { command, error } => error.end(command),
+        }
+    }
+}
+
 /// Runs a program from its command line to its exit status.
 #[must_use]
 pub fn main<C: CommandLine>() -> ExitCode {
-    let mut definition = C::definition();
-    let read = definition.try_get_matches_from_mut(std::env::args_os());
-    let line = read.and_then(|found| C::from_arg_matches(&found));
-    let line = match line {
+    let line = match C::read(std::env::args_os().collect()) {
         Ok(line) => line,
-        Err(refused) => return refuse(&refused.format(&mut definition)),
+        Err(refused) => return refused.end(),
     };
     panics::end_the_process();
     match log::start(line.verbose(), line.log_format()).and_then(|()| line.run()) {

@@ -1,16 +1,39 @@
 //! Arguments of the commands that have no folder of their own. The help text of an option
 //! says what it means.
 
+use crate::config::ConfigArgs;
 use crate::running::FolderArgs;
-use clap::{Args, ValueEnum};
+use clap::{Args, Command, ValueEnum};
 use grantway_backend::Checksums;
 use grantway_backend::policy::Policy;
 use grantway_command::args::{
-    Api, BufferPolicy, DOMAIN_MAX, GuestArgs, QUEUES_MAX, Switch, WaitModeArg, milliseconds,
+    Api, BufferPolicy, DOMAIN_MAX, GuestArgs, QUEUES_MAX, Switch, WaitModeArg, milliseconds, within,
 };
+use grantway_command::log::LogFormat;
 use grantway_command::toolstack::mac::Mac;
+use grantway_ports::PortSpec;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
+
+/// Options about the log, which every command has.
+#[derive(Debug, Args)]
+pub struct LogArgs {
+    /// Log more: -v for debug, -vv for trace. RUST_LOG overrides this.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, display_order = 900)]
+    pub verbose: u8,
+    /// Log format on standard error: text, or json with one object per event.
+    #[arg(
+        long,
+        value_enum,
+        global = true,
+        value_name = "FORMAT",
+        hide_possible_values = true,
+        default_value_t,
+        display_order = 901
+    )]
+    pub log_format: LogFormat,
+}
 
 /// `grantway host`.
 #[derive(Debug, Args)]
@@ -144,6 +167,19 @@ card, a veth or a VLAN interface. The host's own network stack and the guests
 cannot reach each other through that interface. If they must, use a TAP and a
 bridge of the kernel.
 
+With --config, further options come from a file of TOML, one line per option:
+
+  port = \"bridge\"
+  queues = 2
+  drain-timeout = \"20s\"
+  no-sandbox = false
+
+A key is the long name of an option, and a value is written as on the command
+line, in quotes. Numbers, true and false need no quotes. An option on the command
+line wins over the file. The file is read when the backend starts: restart the
+backend after a change. --check shows all faults of the file, or all options with
+their origin, and `grantway show config` those of the running backend.
+
 The backend prints `ready` when it serves. SIGTERM ends it and leaves the vifs
 connected: the next backend takes them over, and guests do not notice. The same
 holds after SIGKILL. SIGINT closes the vifs.
@@ -163,8 +199,12 @@ Example:
   grantway backend --port bridge --uplink tap --rules rules.toml
   grantway backend --port bridge --uplink packet:eth0
   grantway backend --merge off
+  grantway backend --config /etc/grantway/backend.toml --check
   grantway backend --host /tmp/gw --port null --mode busy --cpu 0")]
 pub struct BackendArgs {
+    /// Options in a file.
+    #[command(flatten)]
+    pub options: ConfigArgs,
     /// Directory of the embedded host. Default: real Xen.
     #[arg(long, value_name = "DIR")]
     pub host: Option<PathBuf>,
@@ -172,7 +212,7 @@ pub struct BackendArgs {
     #[arg(long, value_name = "DIR", default_value = grantway_command::place::RUN_FOLDER, conflicts_with = "host")]
     pub run_dir: PathBuf,
     /// Port that each vif is connected to.
-    #[arg(long, value_name = "SPEC", default_value = "tap")]
+    #[arg(long, value_name = "SPEC", default_value = "tap", value_parser = port)]
     pub port: String,
     /// MAC address of the TAP of a new vif. The default is the address of xen-netback's interfaces:
     /// a bridge never uses it as its own address, and routed guests may rely on it. `keep`: an
@@ -190,16 +230,16 @@ pub struct BackendArgs {
     pub policy: PolicyBound,
     /// Largest number of pages mapped at once per vif, rings excluded. Buffers beyond this limit
     /// are copied.
-    #[arg(long, value_name = "N", default_value_t = 4096, hide_short_help = true)]
+    #[arg(long, value_name = "N", default_value_t = 4096, hide_short_help = true, value_parser = within::<u32>(0..=u32::MAX.into()))]
     pub mapped_pages: u32,
     /// Largest number of pages mapped at once for all vifs, rings excluded. One vif may hold no
     /// more pages than are still free. Default: three quarters of what Xen allows; no limit on an
     /// embedded host.
-    #[arg(long, value_name = "N", hide_short_help = true)]
+    #[arg(long, value_name = "N", hide_short_help = true, value_parser = within::<u64>(0..=i64::MAX))]
     pub mapped_total: Option<u64>,
     /// Port that connects the bridge to other networks, with --port bridge: any port listed below,
     /// or packet:NAME for an existing interface.
-    #[arg(long, value_name = "SPEC")]
+    #[arg(long, value_name = "SPEC", value_parser = port)]
     pub uplink: Option<String>,
     /// Rules file for the packets of all vifs (see `grantway rules check --help`). SIGHUP loads it
     /// again; an invalid file is rejected.
@@ -218,11 +258,11 @@ pub struct BackendArgs {
     #[arg(long, value_enum, default_value_t = ChecksumArg::Offload)]
     pub checksum: ChecksumArg,
     /// Largest number of queues per vif. The frontend may use fewer.
-    #[arg(long, value_name = "N", default_value_t = QUEUES_OFFERED, value_parser = clap::value_parser!(u8).range(1..=QUEUES_MAX))]
+    #[arg(long, value_name = "N", default_value_t = QUEUES_OFFERED, value_parser = within::<u8>(1..=QUEUES_MAX))]
     pub queues: u8,
     /// Threads that move frames. The queues are shared out among them. Default: one per two
     /// processors, at most 4.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
+    #[arg(long, value_name = "N", value_parser = within::<u8>(1..=64))]
     pub workers: Option<u8>,
     /// Time that a frame waits for a guest that posts no pages, in ms if it has no unit. Then the
     /// frame is dropped.
@@ -233,18 +273,18 @@ pub struct BackendArgs {
     #[arg(long, value_name = "TIME", default_value = "60s", hide_short_help = true, value_parser = milliseconds(0))]
     pub stall_timeout: u32,
     /// Run on this processor only.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = within::<usize>(0..=CPU_MAX))]
     pub cpu: Option<usize>,
     /// Serve Prometheus metrics at http://ADDR/metrics. Example: 127.0.0.1:9633.
-    #[arg(long, value_name = "ADDR")]
-    pub metrics: Option<std::net::SocketAddr>,
+    #[arg(long, value_name = "ADDR", value_parser = address)]
+    pub metrics: Option<SocketAddr>,
     /// Switch the sandbox off. Without it, a guest that takes over a thread gets the rights of this
     /// user: it can open files, run programs and make connections. Use this option to debug: the
     /// sandbox also hides symbols from backtraces.
     #[arg(long)]
     pub no_sandbox: bool,
     /// Domain of the embedded host that the backend runs in. Default: 0.
-    #[arg(long, value_name = "N", requires = "host", value_parser = clap::value_parser!(u16).range(0..=DOMAIN_MAX))]
+    #[arg(long, value_name = "N", requires = "host", value_parser = within::<u16>(0..=DOMAIN_MAX))]
     pub domain: Option<u16>,
 }
 
@@ -303,21 +343,24 @@ Example:
   grantway frontend --host /tmp/gw --domain 1 --devid 0 --tap gwf1
   grantway frontend --host /tmp/gw --domain 1 --tap gwf1 --queues 2 --gso off")]
 pub struct FrontendArgs {
+    /// Options in a file.
+    #[command(flatten)]
+    pub options: ConfigArgs,
     /// Domain that has the vif.
     #[command(flatten)]
     pub guest: GuestArgs,
     /// Number of the vif in its domain.
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=65_535))]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = within::<u32>(0..=65_535))]
     pub devid: u32,
     /// Connect the vif to a TAP of this name.
     #[arg(long, value_name = "NAME", conflicts_with = "port", required_unless_present = "port")]
     pub tap: Option<String>,
     /// Connect the vif to another port.
-    #[arg(long, value_name = "SPEC")]
+    #[arg(long, value_name = "SPEC", value_parser = port)]
     pub port: Option<String>,
     /// Queues to ask for. Each queue has its own thread and its own queue of the port. The backend
     /// may offer fewer.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=QUEUES_MAX))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = within::<u8>(1..=QUEUES_MAX))]
     pub queues: u8,
     /// Buffer policy to ask for. If the backend does not offer it, the next best is used.
     #[arg(long, value_enum, default_value_t)]
@@ -336,10 +379,10 @@ pub struct FrontendArgs {
     #[arg(long, value_enum, default_value_t = Api::Copy, hide = true)]
     pub api: Api,
     /// Run on this processor only.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = within::<usize>(0..=CPU_MAX))]
     pub cpu: Option<usize>,
     /// Largest IP packet of the TAP in bytes. Default: the vif's MTU.
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(68..=65_535))]
+    #[arg(long, value_name = "BYTES", value_parser = within::<u32>(68..=65_535))]
     pub mtu: Option<u32>,
 }
 
@@ -392,5 +435,23 @@ pub struct DoctorArgs {
     pub json: bool,
 }
 
+/// Returns the definition of `grantway backend` alone, for a look at its options.
+pub fn backend_definition() -> Command {
+    LogArgs::augment_args(BackendArgs::augment_args(Command::new("backend")))
+}
+
 /// Queues that a backend offers by default.
 pub const QUEUES_OFFERED: u8 = 4;
+
+/// Largest number of a processor.
+const CPU_MAX: i64 = 65_535;
+
+/// Reads a port. Returns its name as it is written.
+fn port(text: &str) -> Result<String, String> {
+    text.parse::<PortSpec>().map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+/// Reads an address of this machine.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "expected an address and a port, such as 127.0.0.1:9633".to_owned())
+}

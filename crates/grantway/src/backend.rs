@@ -10,7 +10,7 @@ use crate::metrics::Metrics;
 use crate::nodes;
 use crate::notify::ServiceManager;
 use crate::port_report::{port_drops, port_report};
-use crate::rules::{LiveRules, secret};
+use crate::rules::{self, LiveRules, secret};
 use crate::shares::{self, Descriptors};
 use crate::trace::{TRACE, TraceSocket};
 use crate::uevent::Helper;
@@ -57,6 +57,12 @@ const FAREWELL: Duration = Duration::from_secs(3);
 /// The host does not run or has ended, or no vif can have its port.
 pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
     let spec = port_spec(args)?;
+    if args.options.check {
+        args.rules.as_deref().map_or(Ok(()), rules::valid)?;
+    }
+    if args.options.is_check()? {
+        return Ok(());
+    }
     // `systemctl reload` sends SIGHUP, which would end a process that does not take the signal.
     let signals = Signals::take()?.and_reload()?;
     let secret = secret()?;
@@ -114,12 +120,16 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
     info!("serving the vifs of domain {}", place.platform.domain());
     let ending = None;
     let listeners = Listeners { reports, traces, metrics };
-    let (own, port) = ((memory, descriptors), args.port.clone());
+    let own = (memory, descriptors);
+    let options = Options {
+        mode,
+        port: args.port.clone(),
+        config: serde_json::to_value(&args.options.in_force).unwrap_or_default(),
+    };
     let mut serving = Serving {
         backend,
         place,
-        mode,
-        port,
+        options,
         rules,
         uplink,
         refusal,
@@ -203,13 +213,20 @@ struct Listeners {
     metrics: Option<Metrics>,
 }
 
+/// Options that the report has.
+struct Options {
+    mode: WaitMode,
+    /// Port of each vif, as it is written.
+    port: String,
+    /// All options, each with its origin.
+    config: Value,
+}
+
 /// A backend in service, with its sockets and its signals.
 struct Serving {
     backend: Backend,
     place: Place,
-    mode: WaitMode,
-    /// Port of each vif, from the command line.
-    port: String,
+    options: Options,
     rules: Option<LiveRules>,
     uplink: Option<Uplink>,
     refusal: Refusal,
@@ -269,11 +286,10 @@ impl Serving {
 
     /// Answers all programs that ask for the state of the backend.
     fn tell(&mut self) {
-        let Self { backend, place, mode, port, rules, uplink, listeners, own, .. } = self;
+        let Self { backend, place, options, rules, uplink, listeners, own, .. } = self;
         let mut told = || {
             let own = (own.0.read(), &own.1);
             let uplink = uplink.as_mut().map(|uplink| uplink.report(backend));
-            let options = (*mode, port.as_str());
             report(backend, place.platform.as_ref(), options, (rules.as_ref(), uplink), own)
         };
         listeners.reports.serve(&mut told);
@@ -386,7 +402,7 @@ fn is_of_all(error: &PortError) -> bool {
 fn report(
     backend: &Backend,
     platform: &dyn Platform,
-    (mode, port): (WaitMode, &str),
+    Options { mode, port, config }: &Options,
     (rules, uplink): (Option<&LiveRules>, Option<Value>),
     (memory, descriptors): (Memory, &Descriptors),
 ) -> Value {
@@ -423,6 +439,7 @@ fn report(
         "memory": { "resident_bytes": memory.resident, "private_bytes": memory.private },
         "vifs": vifs,
         "uplink": uplink,
+        "config": config,
         "workers": backend.workers().iter().map(|worker| json!({
             "worker": worker.number,
             "used_ns": nanoseconds(worker.used),

@@ -2,17 +2,19 @@
 //! command does.
 
 use crate::args::{
-    AttachArgs, BackendArgs, DetachArgs, DoctorArgs, FrontendArgs, HostArgs, ListArgs,
+    AttachArgs, BackendArgs, DetachArgs, DoctorArgs, FrontendArgs, HostArgs, ListArgs, LogArgs,
 };
+use crate::config::ConfigArgs;
 use crate::programs::{self, ProgramArgs};
 use crate::{
-    attach, backend, ctl, doctor, flows, frontend, generate, host, list, nodes, overview, plan,
-    report, rules, show, top, uevent,
+    attach, backend, config, ctl, doctor, flows, frontend, generate, host, list, nodes, overview,
+    plan, report, rules, show, top, uevent,
 };
 use clap::{CommandFactory, Parser, Subcommand};
 use grantway_command::error::CommandError;
 use grantway_command::log::LogFormat;
-use grantway_command::program::CommandLine;
+use grantway_command::program::{CommandLine, Refusal};
+use std::ffi::OsString;
 
 /// The Xen paravirtual network path in user space.
 #[derive(Debug, Parser)]
@@ -28,20 +30,9 @@ Without Xen; host, backend and frontend each need a terminal:
 `grantway COMMAND --help` describes a command.
 Exit status: 0 success, 1 failure, 2 invalid command line.")]
 pub struct Cli {
-    /// Log more: -v for debug, -vv for trace. RUST_LOG overrides this.
-    #[arg(short, long, global = true, action = clap::ArgAction::Count, display_order = 900)]
-    pub verbose: u8,
-    /// Log format on standard error: text, or json with one object per event.
-    #[arg(
-        long,
-        value_enum,
-        global = true,
-        value_name = "FORMAT",
-        hide_possible_values = true,
-        default_value_t,
-        display_order = 901
-    )]
-    pub log_format: LogFormat,
+    /// Options about the log.
+    #[command(flatten)]
+    pub log: LogArgs,
     /// Command to run.
     #[command(subcommand)]
     pub command: Command,
@@ -99,13 +90,24 @@ pub enum Command {
     UeventHelper,
 }
 
+impl Command {
+    /// Returns the options that a file may add to, of a command that has them.
+    pub fn config_mut(&mut self) -> Option<&mut ConfigArgs> {
+        match self {
+            Self::Backend(args) => Some(&mut args.options),
+            Self::Frontend(args) => Some(&mut args.options),
+            _ => None,
+        }
+    }
+}
+
 impl CommandLine for Cli {
     fn verbose(&self) -> u8 {
-        self.verbose
+        self.log.verbose
     }
 
     fn log_format(&self) -> LogFormat {
-        self.log_format
+        self.log.log_format
     }
 
     fn name(&self) -> &'static str {
@@ -136,6 +138,10 @@ impl CommandLine for Cli {
 
     fn definition() -> clap::Command {
         overview::grouped(Self::command())
+    }
+
+    fn read(words: Vec<OsString>) -> Result<Self, Refusal> {
+        config::read(Self::definition(), words, |line: &mut Self| line.command.config_mut())
     }
 
     fn run(&self) -> Result<(), CommandError> {

@@ -55,6 +55,7 @@ mod backend;
 mod claim;
 mod cli;
 mod clock;
+mod config;
 mod confine;
 mod ctl;
 mod doctor;

@@ -69,6 +69,10 @@ fn the_units_leave_what_every_option_needs() {
         assert!(conditions.iter().all(|line| line.starts_with('+')), "{unit}: {conditions:?}");
         assert_eq!(conditions.len(), 1, "{unit}: {conditions:?}");
         assert_eq!(values(&text, "ExecReload"), ["/bin/kill -HUP $MAINPID"]);
+        // The file that the package installs, and options of earlier builds, which win.
+        let start = "@BINDIR@/grantway backend --config /etc/grantway/backend.toml $GRANTWAY_BACKEND_OPTIONS";
+        assert_eq!(values(&text, "ExecStart"), [start]);
+        assert_eq!(values(&text, "EnvironmentFile"), ["-/etc/default/grantway"]);
         // --metrics, and no family that nothing uses.
         assert_eq!(values(&text, "RestrictAddressFamilies"), ["AF_UNIX AF_INET AF_INET6"]);
         let devices =

@@ -54,6 +54,7 @@
 //! | [`SplitFrame`], [`SplitRoom`] | frames whose rest is in pages that a peer can still write |
 //! | [`finish`] | checksums and segmentation in software |
 //! | [`quantity`] | numbers, rates and times as people write them |
+//! | [`TextFault`], [`nearest`] | a fault in a file that people write, and the name that was meant |
 //! | [`TestFrames`], [`Checker`] | the frames of the generator, and their check |
 //!
 //! # Guarantees and limits
@@ -84,6 +85,8 @@ mod checker;
 mod clock;
 #[cfg(feature = "std")]
 mod echo;
+#[cfg(feature = "std")]
+mod fault;
 pub mod finish;
 mod frame;
 mod frames;
@@ -125,6 +128,8 @@ pub use checker::{Checker, CheckerConfig, FlowReport, Verdict};
 pub use clock::{Clock, monotonic, uptime, wall};
 #[cfg(feature = "std")]
 pub use echo::Echo;
+#[cfg(feature = "std")]
+pub use fault::{TextFault, line_of, nearest};
 pub use frame::{BURST, DropReason, ETHERNET_HEADER, FrameMeta, FramePlace, RECV_BUFFER};
 pub use frames::{GeneratorConfig, GeneratorError, Run, Stamp, TestFrames};
 #[cfg(feature = "std")]

@@ -25,7 +25,7 @@ use grantway_hypervisor::{
 use grantway_ports::{Port, PortReport, uptime};
 use grantway_vector::Secret;
 use grantway_vector::path::Nodes;
-use grantway_vector::rules::RulesError;
+use grantway_vector::rules::TextFault;
 use rustix::event::epoll;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::{BTreeMap, BTreeSet};
@@ -434,7 +434,7 @@ impl Backend {
     /// # Errors
     ///
     /// The fault of an invalid file, with its place. The previous rules stay loaded.
-    pub fn load(&mut self, rules: &str, secret: Secret) -> Result<(), RulesError> {
+    pub fn load(&mut self, rules: &str, secret: Secret) -> Result<(), TextFault> {
         self.workers.load(rules, secret)
     }
 

@@ -28,7 +28,7 @@ use crate::turn::queue::{Afterwards, QueueSpec};
 use grantway_hypervisor::Error as PlatformError;
 use grantway_ports::{Port, PortReport};
 use grantway_vector::receivers::Takes;
-use grantway_vector::rules::{Names, RulesError, parse};
+use grantway_vector::rules::{Names, TextFault, parse};
 use grantway_vector::{PortId, Secret};
 pub use message::WorkerReport;
 pub(crate) use message::{Beside, Inspected, Notice, Service, Teller};
@@ -94,7 +94,7 @@ impl Workers {
     /// # Errors
     ///
     /// The fault of an invalid file, with its place. The previous rules stay loaded.
-    pub fn load(&self, text: &str, secret: Secret) -> Result<(), RulesError> {
+    pub fn load(&self, text: &str, secret: Secret) -> Result<(), TextFault> {
         let mut names = self.names.borrow().for_other_rules();
         let rules = parse(text, &mut names, secret)?;
         self.names.replace(names);

@@ -22,6 +22,7 @@ use facts::frontends::FrontendFact;
 use facts::limits::Limits;
 use facts::links;
 use facts::netback::Netback;
+use facts::options::OptionsFact;
 use facts::platform::{PlatformFacts, Role};
 use facts::process::Process;
 use facts::vhost::Vhost;
@@ -90,6 +91,7 @@ fn on_xen(roots: &Roots) -> Vec<Finding> {
     findings.extend(checks::limits::judge(&limits, &platform, role, queues));
     let backend = BackendFact::gather(&roots.run_folder, roots.patience);
     let kept_away = netback.forbidden.as_deref().filter(|_| !netback.loaded);
+    findings.extend(checks::backend::options(&OptionsFact::gather(roots), &hints));
     findings.push(checks::backend::judge(&backend, vifs, kept_away, &hints));
     findings.extend(checks::devices::vhost(&Vhost::gather(roots, &backend), &hints));
     findings.extend(checks::backend::bounds(&backend));

@@ -48,6 +48,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The host, the vif or the port cannot be used, or the host has ended.
 pub fn run(args: &FrontendArgs) -> Result<(), CommandError> {
     let spec = port_spec(args)?;
+    if args.options.is_check()? {
+        return Ok(());
+    }
     let signals = Signals::take()?;
     let mode = wait_mode(args.mode);
     if let Some(cpu) = args.cpu {
@@ -73,7 +76,8 @@ pub fn run(args: &FrontendArgs) -> Result<(), CommandError> {
     vif.runner_mut().set_port(port);
     output::line("ready")?;
     let (linked, attached, wished, devid) = (false, true, args.policy, args.devid);
-    Frontend { vif, place, ctl, devid, linked, attached, wished }.run(&signals, &reports)
+    let config = serde_json::to_value(&args.options.in_force).unwrap_or_default();
+    Frontend { vif, place, ctl, devid, linked, attached, wished, config }.run(&signals, &reports)
 }
 
 /// Returns the port for the vif, from the command line.
@@ -146,6 +150,8 @@ struct Frontend {
     attached: bool,
     /// Buffer policy that was asked for.
     wished: BufferPolicy,
+    /// All options, each with its origin.
+    config: Value,
 }
 
 impl Frontend {
@@ -390,6 +396,7 @@ impl Frontend {
             "trusted": self.vif.trusts_backend(),
             "stats": numbers(stats.fields()),
             "drops": numbers(workers.drops(&queues).fields()),
+            "config": self.config,
             "port": workers.port_report(&queues).as_ref().map(port_report),
             "queues": each,
             "platform": numbers(self.place.platform.counters().fields()),

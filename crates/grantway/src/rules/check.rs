@@ -4,13 +4,10 @@ use clap::Args;
 use grantway_command::error::CommandError;
 use grantway_command::output;
 use grantway_vector::Secret;
-use grantway_vector::rules::{FAULTS_MAX, Names, Rules, RulesError, VifRules, check};
+use grantway_vector::rules::{FAULTS_MAX, Names, Rules, TextFault, VifRules, check};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-
-/// Most characters of a line that are shown.
-const LINE_MAX: usize = 72;
 
 /// `grantway rules check`.
 #[derive(Debug, Args)]
@@ -86,7 +83,7 @@ fn counts(rules: &Rules) -> [usize; 3] {
     [vifs.count(), rules.firewall.rules.len(), rules.filters.filters.len()]
 }
 
-fn json_of(file: &Path, checked: &Result<Rules, Vec<RulesError>>) -> Value {
+fn json_of(file: &Path, checked: &Result<Rules, Vec<TextFault>>) -> Value {
     match checked {
         Ok(rules) => {
             let [vifs, rules, filters] = counts(rules);
@@ -96,7 +93,7 @@ fn json_of(file: &Path, checked: &Result<Rules, Vec<RulesError>>) -> Value {
             })
         }
         Err(faults) => {
-            let fault = |fault: &RulesError| {
+            let fault = |fault: &TextFault| {
                 json!({
                     "line": fault.line, "column": fault.column, "found": fault.found,
                     "expected": fault.expected, "remedy": fault.remedy,
@@ -108,7 +105,7 @@ fn json_of(file: &Path, checked: &Result<Rules, Vec<RulesError>>) -> Value {
     }
 }
 
-fn text_of(file: &Path, text: &str, checked: &Result<Rules, Vec<RulesError>>) -> String {
+fn text_of(file: &Path, text: &str, checked: &Result<Rules, Vec<TextFault>>) -> String {
     let file = file.display();
     let faults = match checked {
         Ok(rules) => {
@@ -121,22 +118,10 @@ fn text_of(file: &Path, text: &str, checked: &Result<Rules, Vec<RulesError>>) ->
     let mut shown = String::new();
     for fault in faults {
         // Writing to a string cannot fail.
-        let _ = writeln!(shown, "{file}: {fault}\n{}", excerpt(text, fault));
+        let _ = writeln!(shown, "{file}: {fault}\n{}", fault.excerpt(text));
     }
     let more = if faults.len() < FAULTS_MAX { "" } else { ", or more" };
     shown + &format!("{file}: invalid: {}{more}", count(faults.len(), "fault"))
-}
-
-/// Returns the line of a fault, and a caret below its column.
-fn excerpt(text: &str, fault: &RulesError) -> String {
-    let line = text.lines().nth(fault.line - 1).unwrap_or("");
-    // A long line is cut at its start, so that the column is shown.
-    let skipped = fault.column.saturating_sub(LINE_MAX);
-    let plain = |c: char| if c.is_control() { ' ' } else { c };
-    let line: String = line.chars().skip(skipped).take(LINE_MAX).map(plain).collect();
-    let (number, column) = (fault.line.to_string(), fault.column - skipped);
-    let (space, caret) = (" ".repeat(number.len()), " ".repeat(column - 1));
-    format!("  {number} | {}\n  {space} | {caret}^", line.trim_end())
 }
 
 fn count(number: usize, what: &str) -> String {

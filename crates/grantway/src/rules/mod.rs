@@ -9,6 +9,8 @@ pub use show::show;
 
 use clap::{Args, Subcommand};
 use grantway_command::error::CommandError;
+use grantway_vector::Secret;
+use grantway_vector::rules::{Names, parse};
 use std::path::Path;
 
 /// `grantway rules`.
@@ -42,6 +44,17 @@ pub fn run(args: &RulesArgs) -> Result<(), CommandError> {
         RulesWhat::Check(args) => check::run(args),
         RulesWhat::Show(args) => show::run(args),
     }
+}
+
+/// Checks a file of rules.
+///
+/// # Errors
+///
+/// The file cannot be read, or is invalid.
+pub fn valid(path: &Path) -> Result<(), CommandError> {
+    // The result of a check does not depend on the secret.
+    let read = parse(&read(path)?, &mut Names::default(), Secret(0, 0));
+    read.map(drop).map_err(|e| CommandError::Failed(format!("{}: {e}", path.display())))
 }
 
 fn read(path: &Path) -> Result<String, CommandError> {

@@ -8,7 +8,7 @@ mod rows;
 use crate::args::ListArgs;
 use crate::ctl::{self, Subject};
 use crate::running::{self, FolderArgs, some_reports};
-use crate::{list, nodes, rules};
+use crate::{config, list, nodes, rules};
 use clap::{Args, ValueEnum};
 use ends::Ends;
 use grantway_command::args::DOMAIN_MAX;
@@ -74,6 +74,8 @@ pub enum ShowSubject {
     Staging,
     /// Hash that spreads frames over the queues of each frontend.
     Hash,
+    /// Options of each program, and where each comes from.
+    Config,
     /// Domains, vifs, event channels and grants of an embedded host.
     Host,
 }
@@ -84,7 +86,7 @@ pub enum ShowSubject {
 ///
 /// No program with the subject runs in the folder, or an option does not fit the subject.
 pub fn run(args: &ShowArgs) -> Result<(), CommandError> {
-    use ShowSubject::{Drops, Hash, Host, Nodes, Queues, Rules, Staging, Vifs, Workers};
+    use ShowSubject::{Config, Drops, Hash, Host, Nodes, Queues, Rules, Staging, Vifs, Workers};
 
     let subject = args.subject.unwrap_or(Vifs);
     let unfit = |option: &str| {
@@ -106,7 +108,7 @@ pub fn run(args: &ShowArgs) -> Result<(), CommandError> {
         Staging => return ctl::show(dir, Subject::Staging, args.json),
         Hash => return ctl::show(dir, Subject::Hash, args.json),
         Host => return host(args),
-        Vifs | Queues | Drops | Workers => {}
+        Vifs | Queues | Drops | Workers | Config => {}
     }
     let mut reports = some_reports(dir)?;
     if let Some(domain) = args.domain {
@@ -122,6 +124,9 @@ pub fn run(args: &ShowArgs) -> Result<(), CommandError> {
     }
     if args.json && args.subject.is_none() && args.vif.is_none() {
         return output::line(Value::Object(reports).to_string());
+    }
+    if subject == Config {
+        return config::show(&reports, args.json);
     }
     let ends = Ends::read(reports)?;
     let vif = args.vif.as_deref();

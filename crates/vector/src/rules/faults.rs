@@ -1,11 +1,11 @@
 //! Faults of a file of rules, collected while the file is read.
 
-use super::RulesError;
+use super::TextFault;
 use std::cell::RefCell;
 
 /// Faults that were found so far, up to a limit.
 pub(super) struct Faults {
-    found: RefCell<Vec<RulesError>>,
+    found: RefCell<Vec<TextFault>>,
     most: usize,
 }
 
@@ -26,7 +26,7 @@ impl Faults {
     }
 
     /// Adds a fault, unless it is there already or there is no room.
-    pub fn add(&self, fault: RulesError) {
+    pub fn add(&self, fault: TextFault) {
         let mut found = self.found.borrow_mut();
         if found.len() < self.most && !found.contains(&fault) {
             found.push(fault);
@@ -34,12 +34,12 @@ impl Faults {
     }
 
     /// Returns the value of a result, or adds its error.
-    pub fn keep<T>(&self, result: Result<T, RulesError>) -> Option<T> {
+    pub fn keep<T>(&self, result: Result<T, TextFault>) -> Option<T> {
         result.map_err(|fault| self.add(fault)).ok()
     }
 
     /// Returns the faults in the order of the file.
-    pub fn into_sorted(self) -> Vec<RulesError> {
+    pub fn into_sorted(self) -> Vec<TextFault> {
         let mut found = self.found.into_inner();
         found.sort_by_key(|fault| (fault.line, fault.column));
         found

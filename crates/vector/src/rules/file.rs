@@ -3,7 +3,7 @@
 use super::faults::Faults;
 use super::names::NAMES_MAX;
 use super::section::{Place, Section};
-use super::{FilterRules, FirewallRules, Names, Rules, RulesError, VifRules};
+use super::{FilterRules, FirewallRules, Names, Rules, TextFault, VifRules};
 use crate::batch::PortId;
 use crate::bucket::Rate;
 use crate::headers::Network;
@@ -65,7 +65,7 @@ const FILTER: &[&str] = &[
 ///
 /// # Errors
 /// The first fault in the text: what it is, where it is, and what to do about it.
-pub fn parse(text: &str, names: &mut Names, secret: Secret) -> Result<Rules, RulesError> {
+pub fn parse(text: &str, names: &mut Names, secret: Secret) -> Result<Rules, TextFault> {
     read(text, names, secret, 1).map_err(|mut faults| faults.swap_remove(0))
 }
 
@@ -73,7 +73,7 @@ pub fn parse(text: &str, names: &mut Names, secret: Secret) -> Result<Rules, Rul
 ///
 /// # Errors
 /// Up to [`FAULTS_MAX`] faults, in the order of the text. Text that is not TOML has one.
-pub fn check(text: &str, names: &mut Names, secret: Secret) -> Result<Rules, Vec<RulesError>> {
+pub fn check(text: &str, names: &mut Names, secret: Secret) -> Result<Rules, Vec<TextFault>> {
     read(text, names, secret, FAULTS_MAX)
 }
 
@@ -83,7 +83,7 @@ fn read(
     names: &mut Names,
     secret: Secret,
     most: usize,
-) -> Result<Rules, Vec<RulesError>> {
+) -> Result<Rules, Vec<TextFault>> {
     let document = document(text).map_err(|fault| vec![fault])?;
     // Each part of the file adds to the rules; a part that is missing leaves the default.
     let faults = Faults::new(most);
@@ -102,25 +102,16 @@ fn read(
 }
 
 /// Reads text as TOML.
-fn document(text: &str) -> Result<Document<&str>, RulesError> {
+fn document(text: &str) -> Result<Document<&str>, TextFault> {
     // A file that is too long is not even read as TOML.
     if text.len() > FILE_MAX {
         let found = format!("{} bytes", text.len());
         let expected = format!("at most {FILE_MAX} bytes");
-        return Err(RulesError::at(
-            text,
-            0,
-            found,
-            expected,
-            "write several addresses into a rule",
-        ));
+        return Err(TextFault::at(text, 0, found, expected, "write several addresses into a rule"));
     }
     Document::parse(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
-        let said = error.message().lines().collect::<Vec<_>>().join(", ");
-        let line = text.get(at..).and_then(|rest| rest.lines().next()).unwrap_or("").trim_end();
-        let found = format!("{:?} ({said})", line.chars().take(40).collect::<String>());
-        RulesError::at(text, at, found, "TOML", "see https://toml.io for the syntax")
+        TextFault::not_toml(text, at, error.message())
     })
 }
 
@@ -192,7 +183,7 @@ fn firewall(top: &Section<'_>, names: &mut Names, rules: &mut Rules) {
 
 const ACTION: &str = "\"accept\" or \"drop\"";
 
-fn action(place: &Place<'_>) -> Result<Action, RulesError> {
+fn action(place: &Place<'_>) -> Result<Action, TextFault> {
     place.meaning(ACTION, |text| match text {
         "accept" => Some(Action::Accept),
         "drop" => Some(Action::Drop),
@@ -361,7 +352,7 @@ fn unique<'n>(sections: &[Section<'_>], names: impl Iterator<Item = Option<&'n s
     }
 }
 
-fn port(place: &Place<'_>, names: &mut Names) -> Result<PortId, RulesError> {
+fn port(place: &Place<'_>, names: &mut Names) -> Result<PortId, TextFault> {
     let expected = "a vif's name, such as \"1.0\" (domain and number), or \"uplink\"";
     let name = place.meaning(expected, |text| {
         let numbers = |(domain, number): (&str, &str)| {
@@ -373,7 +364,7 @@ fn port(place: &Place<'_>, names: &mut Names) -> Result<PortId, RulesError> {
     number.ok_or_else(|| place.wrong(&format!("at most {NAMES_MAX} vifs"), "remove some"))
 }
 
-fn network(place: &Place<'_>) -> Result<Network, RulesError> {
+fn network(place: &Place<'_>) -> Result<Network, TextFault> {
     place.meaning("\"ipv4\", \"ipv6\", \"arp\" or \"other\"", |text| match text {
         "ipv4" => Some(Network::V4),
         "ipv6" => Some(Network::V6),
@@ -383,7 +374,7 @@ fn network(place: &Place<'_>) -> Result<Network, RulesError> {
     })
 }
 
-fn protocol(place: &Place<'_>) -> Result<u8, RulesError> {
+fn protocol(place: &Place<'_>) -> Result<u8, TextFault> {
     if place.value.is_integer() {
         return Ok(place.number(0, 255)? as u8);
     }
@@ -397,12 +388,12 @@ fn protocol(place: &Place<'_>) -> Result<u8, RulesError> {
     })
 }
 
-fn prefix(place: &Place<'_>) -> Result<Prefix, RulesError> {
+fn prefix(place: &Place<'_>) -> Result<Prefix, TextFault> {
     let expected = "an IPv4 or IPv6 address, or a network, such as \"10.0.0.0/8\"";
     place.meaning(expected, |text| text.parse().ok())
 }
 
-fn ports(place: &Place<'_>) -> Result<RangeInclusive<u16>, RulesError> {
+fn ports(place: &Place<'_>) -> Result<RangeInclusive<u16>, TextFault> {
     if place.value.is_integer() {
         let port = place.number(0, 65_535)? as u16;
         return Ok(port..=port);
@@ -416,7 +407,7 @@ fn ports(place: &Place<'_>) -> Result<RangeInclusive<u16>, RulesError> {
 }
 
 /// Returns a number, and the bits of it that matter.
-fn masked(place: &Place<'_>, most: u16) -> Result<(u16, u16), RulesError> {
+fn masked(place: &Place<'_>, most: u16) -> Result<(u16, u16), TextFault> {
     if place.value.is_integer() {
         return Ok((place.number(0, most.into())? as u16, most));
     }
@@ -438,7 +429,7 @@ fn masked(place: &Place<'_>, most: u16) -> Result<(u16, u16), RulesError> {
 }
 
 /// Returns a station's address, and the bits of it that matter.
-fn station(place: &Place<'_>, with_mask: bool) -> Result<(u64, u64), RulesError> {
+fn station(place: &Place<'_>, with_mask: bool) -> Result<(u64, u64), TextFault> {
     let expected = match with_mask {
         true => "a MAC address such as \"00:16:3e:00:00:01\", with an optional mask after a slash",
         false => "a MAC address such as \"00:16:3e:00:00:01\"",

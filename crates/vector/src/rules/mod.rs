@@ -1,7 +1,6 @@
 //! Rules of the nodes, compiled from a file or made by hand.
 
 mod buckets;
-mod error;
 mod faults;
 mod file;
 mod names;
@@ -9,8 +8,8 @@ mod section;
 #[cfg(test)]
 mod tests;
 
-pub use error::RulesError;
 pub use file::{FAULTS_MAX, check, parse};
+pub use grantway_ports::TextFault;
 pub use names::{NAMES_MAX, Names};
 
 use crate::batch::PortId;

@@ -1,15 +1,14 @@
 //! A table of a file: values by their names, and errors with their place.
 
-use super::RulesError;
+use super::TextFault;
 use super::faults::Faults;
+use grantway_ports::nearest;
 use grantway_ports::quantity::bytes_per_second;
 use std::ops::Range;
 use toml_edit::{Item, Table, TableLike, Value};
 
 /// Most characters of a wrong value that an error repeats.
 const FOUND_MAX: usize = 60;
-/// Jaro similarity above which a key may be a misspelt other one. clap has the same limit.
-const SIMILAR: f64 = 0.7;
 
 /// A table of the file.
 pub(super) struct Section<'a> {
@@ -49,11 +48,11 @@ impl<'a> Section<'a> {
             let span = table.get_key_value(key).and_then(|(key, _)| key.span());
             let at = span.or_else(|| item.span()).map_or(0, |span| span.start);
             let expected = format!("one of {}", keys.join(", "));
-            let remedy = match similar(key, keys) {
+            let remedy = match nearest(key, keys) {
                 Some(meant) => format!("did you mean {meant:?}?"),
                 None => format!("{what} has no {key:?}: correct or remove it"),
             };
-            faults.add(RulesError::at(text, at, format!("{key:?}"), expected, remedy));
+            faults.add(TextFault::at(text, at, format!("{key:?}"), expected, remedy));
         }
         Self { text, table, what, at: span.map_or(0, |span| span.start), faults }
     }
@@ -69,7 +68,7 @@ impl<'a> Section<'a> {
             item => {
                 let at = item.span().map_or(self.at, |span| span.start);
                 let remedy = format!("write {key} = ... into {}", self.what);
-                self.faults.add(RulesError::at(text, at, item.type_name(), "a value", remedy));
+                self.faults.add(TextFault::at(text, at, item.type_name(), "a value", remedy));
                 None
             }
         }
@@ -79,7 +78,7 @@ impl<'a> Section<'a> {
     pub fn read<T>(
         &self,
         key: &'static str,
-        read: impl FnOnce(&Place<'a>) -> Result<T, RulesError>,
+        read: impl FnOnce(&Place<'a>) -> Result<T, TextFault>,
     ) -> Option<T> {
         self.get(key).and_then(|place| self.faults.keep(read(&place)))
     }
@@ -88,7 +87,7 @@ impl<'a> Section<'a> {
     pub fn read_all<T>(
         &self,
         key: &'static str,
-        mut read: impl FnMut(&Place<'a>) -> Result<T, RulesError>,
+        mut read: impl FnMut(&Place<'a>) -> Result<T, TextFault>,
     ) -> Vec<T> {
         let places = self.get(key).into_iter().flat_map(Place::list);
         places.filter_map(|place| self.faults.keep(read(&place))).collect()
@@ -99,7 +98,7 @@ impl<'a> Section<'a> {
         if !self.faults.is_full() && self.table.get(key).is_none() {
             let found = format!("{} without {key:?}", self.what);
             let remedy = format!("add {key} = ...");
-            self.faults.add(RulesError::at(self.text, self.at, found, expected, remedy));
+            self.faults.add(TextFault::at(self.text, self.at, found, expected, remedy));
         }
         self.get(key)
     }
@@ -109,7 +108,7 @@ impl<'a> Section<'a> {
         &self,
         key: &'static str,
         expected: &str,
-        read: impl FnOnce(&Place<'a>) -> Result<T, RulesError>,
+        read: impl FnOnce(&Place<'a>) -> Result<T, TextFault>,
     ) -> Option<T> {
         self.need(key, expected).and_then(|place| self.faults.keep(read(&place)))
     }
@@ -136,7 +135,7 @@ impl<'a> Section<'a> {
                 let at = item.span().map_or(0, |span| span.start);
                 let remedy = format!("begin each with a line [[{key}]]");
                 let expected = format!("[[{key}]]");
-                self.faults.add(RulesError::at(self.text, at, item.type_name(), expected, remedy));
+                self.faults.add(TextFault::at(self.text, at, item.type_name(), expected, remedy));
                 Vec::new()
             }
         }
@@ -158,46 +157,46 @@ impl<'a> Section<'a> {
                 let at = item.span().map_or(0, |span| span.start);
                 let remedy = format!("begin it with a line [{key}]");
                 let expected = format!("[{key}]");
-                self.faults.add(RulesError::at(self.text, at, item.type_name(), expected, remedy));
+                self.faults.add(TextFault::at(self.text, at, item.type_name(), expected, remedy));
                 None
             }
         }
     }
 
     /// Returns an error about the whole table.
-    pub fn wrong(&self, found: String, expected: &str, remedy: &str) -> RulesError {
-        RulesError::at(self.text, self.at, found, expected, remedy)
+    pub fn wrong(&self, found: String, expected: &str, remedy: &str) -> TextFault {
+        TextFault::at(self.text, self.at, found, expected, remedy)
     }
 }
 
 impl<'a> Place<'a> {
     /// Returns an error about this value, instead of which `expected` should stand here.
-    pub fn wrong(&self, expected: &str, remedy: &str) -> RulesError {
+    pub fn wrong(&self, expected: &str, remedy: &str) -> TextFault {
         let written = self.value.span().and_then(|span| self.text.get(span)).unwrap_or("");
         let found: String = written.chars().take(FOUND_MAX).collect();
-        RulesError::at(self.text, self.offset(), found, expected, remedy)
+        TextFault::at(self.text, self.offset(), found, expected, remedy)
     }
 
     fn offset(&self) -> usize {
         self.value.span().map_or(0, |span| span.start)
     }
 
-    fn mismatch(&self, expected: &str) -> RulesError {
+    fn mismatch(&self, expected: &str) -> TextFault {
         self.wrong(expected, &format!("correct {}", self.key))
     }
 
     /// Returns the value as a text.
-    pub fn text(&self, expected: &str) -> Result<&'a str, RulesError> {
+    pub fn text(&self, expected: &str) -> Result<&'a str, TextFault> {
         self.value.as_str().ok_or_else(|| self.mismatch(expected))
     }
 
     /// Returns the value as `true` or `false`.
-    pub fn truth(&self) -> Result<bool, RulesError> {
+    pub fn truth(&self) -> Result<bool, TextFault> {
         self.value.as_bool().ok_or_else(|| self.mismatch("true or false"))
     }
 
     /// Returns the value as a whole number within bounds.
-    pub fn number(&self, least: u64, most: u64) -> Result<u64, RulesError> {
+    pub fn number(&self, least: u64, most: u64) -> Result<u64, TextFault> {
         let number = self.value.as_integer().and_then(|number| u64::try_from(number).ok());
         number
             .filter(|number| (least..=most).contains(number))
@@ -205,7 +204,7 @@ impl<'a> Place<'a> {
     }
 
     /// Returns the value as bytes per second: a whole number, or a text such as `100Mbit/s`.
-    pub fn rate(&self, most: u64) -> Result<u64, RulesError> {
+    pub fn rate(&self, most: u64) -> Result<u64, TextFault> {
         let number = self.value.as_integer().and_then(|number| u64::try_from(number).ok());
         let rate = number.or_else(|| self.value.as_str().and_then(bytes_per_second));
         rate.filter(|rate| (1..=most).contains(rate)).ok_or_else(|| {
@@ -220,7 +219,7 @@ impl<'a> Place<'a> {
         &self,
         expected: &str,
         read: impl FnOnce(&str) -> Option<T>,
-    ) -> Result<T, RulesError> {
+    ) -> Result<T, TextFault> {
         read(self.text(expected)?).ok_or_else(|| self.mismatch(expected))
     }
 
@@ -233,11 +232,4 @@ impl<'a> Place<'a> {
         let many = many.into_iter().flatten();
         one.into_iter().chain(many.map(move |value| Place { value, ..self }))
     }
-}
-
-/// Returns the key that is most similar to a wrong one, if one is similar at all.
-fn similar<'k>(wrong: &str, keys: &[&'k str]) -> Option<&'k str> {
-    let near = |key: &&'k str| (strsim::jaro(wrong, key), *key);
-    let best = keys.iter().map(near).max_by(|a, b| a.0.total_cmp(&b.0))?;
-    (best.0 > SIMILAR).then_some(best.1)
 }

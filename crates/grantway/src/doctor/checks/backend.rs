@@ -1,10 +1,12 @@
 //! Findings about a backend: it serves, and its limits leave room.
 
 use crate::doctor::facts::backend::{BackendFact, Bounds, Uplink};
+use crate::doctor::facts::options::{OPTIONS, OptionsFact};
 use crate::doctor::facts::vifs::VifNodes;
 use crate::doctor::finding::{Finding, shown};
 use crate::doctor::hints::{Hints, quoted};
 use crate::shares;
+use grantway_ports::TextFault;
 
 /// Judges if a backend runs. Without online vifs no backend is needed yet, so its absence is only a
 /// warning. But if xen-netback is `kept_away`, too, the next guest has no network.
@@ -51,6 +53,32 @@ pub fn judge(
             hints.restart(),
         ),
     }
+}
+
+/// Judges the file of options that the units name.
+pub fn options(fact: &OptionsFact, hints: &Hints) -> Option<Finding> {
+    let subject = format!("/{OPTIONS}");
+    let restart = hints.restart();
+    Some(match fact {
+        OptionsFact::Unused => return None,
+        OptionsFact::Valid => Finding::ok(subject, "valid"),
+        OptionsFact::Missing => {
+            let remedy = format!("touch {subject}; {restart}");
+            Finding::fail(&subject, "missing: the backend's unit cannot start without it", remedy)
+        }
+        OptionsFact::Unreadable(error) => {
+            let remedy = "run it as root: sudo grantway doctor";
+            Finding::warn(subject, format!("cannot be read: {error}"), remedy)
+        }
+        OptionsFact::Invalid(TextFault { line, column, found, expected, remedy, .. }) => {
+            let found = format!(
+                "line {line}, column {column}: found {}, expected {expected}: a backend that starts \
+                 ends with this error",
+                shown(found)
+            );
+            Finding::fail(subject, found, format!("{remedy}; then: {restart}"))
+        }
+    })
 }
 
 /// Judges how much the vifs of each backend use of shared resources. Returns a warning for a

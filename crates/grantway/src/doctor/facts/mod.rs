@@ -6,6 +6,7 @@ pub mod frontends;
 pub mod limits;
 pub mod links;
 pub mod netback;
+pub mod options;
 pub mod platform;
 pub mod process;
 pub mod vhost;

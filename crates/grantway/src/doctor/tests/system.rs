@@ -157,6 +157,13 @@ fn vhost_net_is_judged_only_if_a_backend_needs_it() {
         let words = "missing (needed by --port vhost of /etc/default/grantway)";
         check(&found, Verdict::Fail, words, remedy);
     }
+    // The file of options counts unless the environment has the port, too.
+    let written =
+        |tree: Tree| tree.with("etc/grantway/backend.toml", "queues = 2\nport = \"vhost\"\n");
+    let words = "missing (needed by --port vhost of /etc/grantway/backend.toml)";
+    check(&vhost(&written(Tree::dom0()), &[]).expect("a finding"), Verdict::Fail, words, remedy);
+    let both = written(options("GRANTWAY_BACKEND_OPTIONS=\"--port tap\""));
+    assert_eq!(vhost(&both, &[]), None);
     // A backend that runs knows its own options.
     let tree = options("GRANTWAY_BACKEND_OPTIONS=\"--port vhost\"");
     assert_eq!(vhost(&tree, &["tap"]), None);
@@ -164,6 +171,24 @@ fn vhost_net_is_judged_only_if_a_backend_needs_it() {
     let found = vhost(&Tree::dom0(), &["tap", "vhost:gw0"]).expect("a finding");
     check(&found, Verdict::Fail, "of the running backend", remedy);
     assert_eq!(about(&on_xen(&tree.roots()), "/dev/vhost-net").len(), 1);
+}
+
+#[test]
+fn the_file_of_options_is_judged() {
+    let subject = "/etc/grantway/backend.toml";
+    let found =
+        |tree: &Tree| about(&on_xen(&tree.roots()), subject).first().map(|found| (*found).clone());
+    let with = |text: &str| Tree::dom0().with(&subject[1..], text);
+    assert_eq!(found(&Tree::dom0()), None);
+    check(&found(&with("queues = 2\n")).unwrap(), Verdict::Ok, "valid", "");
+    let invalid = found(&with("\nqueus = 2\n")).unwrap();
+    let words = "line 2, column 1: found \"queus\"";
+    let remedy = "did you mean \"queues\"?; then: systemctl restart grantway-backend";
+    check(&invalid, Verdict::Fail, words, remedy);
+    let unit = "usr/lib/systemd/system/grantway-backend.service";
+    let unit = Tree::dom0()
+        .with(unit, "ExecStart=/usr/bin/grantway backend --config /etc/grantway/backend.toml");
+    check(&found(&unit).unwrap(), Verdict::Fail, "cannot start without it", "touch /etc/grantway");
 }
 
 #[test]

@@ -1,0 +1,189 @@
+//! Options in a file: `grantway backend --config FILE`.
+//!
+//! A key of the file is the long name of an option, and its value is read by the option's own parser
+//! ([`mod@file`]). The options that the command line does not have are added to it, and the whole is
+//! read as one command line. [`mod@in_force`] is the result: each option with its value and its origin.
+
+mod file;
+mod in_force;
+#[cfg(test)]
+mod tests;
+
+pub use in_force::{InForce, show};
+
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+use file::Entry;
+use grantway_command::args::one_line;
+use grantway_command::error::CommandError;
+use grantway_command::output;
+use grantway_command::program::Refusal;
+use grantway_ports::TextFault;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// Options of a command line that no file can have.
+const NOT_IN_FILES: [&str; 4] = ["config", "check", "help", "version"];
+
+/// File of further options.
+#[derive(Debug, Default, Args)]
+pub struct ConfigArgs {
+    /// Read further options from this file: lines `NAME = VALUE`, in TOML. An option on the command
+    /// line wins.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Check the options and the files that they name, print the configuration in force, and exit.
+    #[arg(long)]
+    pub check: bool,
+    /// Every option, its value and its origin.
+    #[arg(skip)]
+    pub in_force: InForce,
+}
+
+impl ConfigArgs {
+    /// Prints the configuration if that is asked for. Returns true if it is.
+    ///
+    /// # Errors
+    ///
+    /// Standard output cannot be written.
+    pub fn is_check(&self) -> Result<bool, CommandError> {
+        if self.check {
+            output::line(self.in_force.to_string())?;
+        }
+        Ok(self.check)
+    }
+}
+
+/// Options of a file that the command line leaves to it.
+struct FromFile {
+    command: String,
+    path: PathBuf,
+    entries: Vec<Entry>,
+}
+
+/// Reads a command line, with the options of a file if it names one. `config` returns the options
+/// about files of the command that was read, if it has any.
+///
+/// # Errors
+///
+/// The command line or the file is invalid.
+pub fn read<C: FromArgMatches>(
+    mut definition: Command,
+    mut words: Vec<OsString>,
+    config: impl FnOnce(&mut C) -> Option<&mut ConfigArgs>,
+) -> Result<C, Refusal> {
+    let file = from_file(&definition, &words)?;
+    words.extend(file.iter().flat_map(|file| &file.entries).flat_map(|entry| entry.words.clone()));
+    let found = definition.try_get_matches_from_mut(words);
+    let read = found.and_then(|found| Ok((C::from_arg_matches(&found)?, found)));
+    let (mut line, found) = read.map_err(|error| refusal(error, &mut definition, file.as_ref()))?;
+    if let (Some(args), Some((name, found))) = (config(&mut line), found.subcommand()) {
+        args.in_force = in_force(&definition, name, found, file);
+    }
+    Ok(line)
+}
+
+/// Returns the file that a command line names, with the options that it adds.
+fn from_file(definition: &Command, words: &[OsString]) -> Result<Option<FromFile>, Refusal> {
+    // What a command line lacks may be in the file, so errors come later.
+    let lenient = definition.clone().ignore_errors(true);
+    let found = lenient.try_get_matches_from(words);
+    let Some((name, found)) = found.as_ref().ok().and_then(ArgMatches::subcommand) else {
+        return Ok(None);
+    };
+    let Ok(Some(path)) = found.try_get_one::<PathBuf>("config") else { return Ok(None) };
+    let (command, options) = options(definition, name);
+    let refused = |error| Refusal::Failed { command: name.to_owned(), error };
+    let text = file::text(path).map_err(refused)?;
+    let entries = file::entries(&text, &options).map_err(|faults| {
+        refused(match found.get_flag("check") {
+            true => reported(path, &text, &faults),
+            false => CommandError::Failed(format!("{}: {}", path.display(), faults[0])),
+        })
+    })?;
+    let given =
+        |arg: &Arg| found.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine);
+    let given: Vec<&Arg> = options.iter().copied().filter(|arg| given(arg)).collect();
+    // An option on the command line also wins over options that it cannot stand beside.
+    let wins = |given: &&Arg, entry: &Entry| {
+        let arg = options.iter().find(|arg| arg.get_id() == &entry.id);
+        arg.is_some_and(|arg| arg.get_id() == given.get_id() || excludes(command, given, arg))
+    };
+    let left = |entry: &Entry| !given.iter().any(|given| wins(given, entry));
+    let entries = entries.into_iter().filter(left).collect();
+    Ok(Some(FromFile { command: name.to_owned(), path: path.clone(), entries }))
+}
+
+/// Returns a command and all its options, with those that all commands have.
+fn options<'d>(definition: &'d Command, name: &str) -> (&'d Command, Vec<&'d Arg>) {
+    let command = definition.find_subcommand(name).unwrap_or(definition);
+    let global = definition.get_arguments().filter(|arg| arg.is_global_set());
+    let all = command.get_arguments().filter(|arg| !arg.is_global_set()).chain(global);
+    let named = |arg: &&Arg| arg.get_long().is_some_and(|name| !NOT_IN_FILES.contains(&name));
+    (command, all.filter(named).collect())
+}
+
+/// Returns true if two options of a command cannot stand side by side.
+fn excludes(command: &Command, one: &Arg, other: &Arg) -> bool {
+    let names = |one: &Arg, other: &Arg| {
+        command.get_arg_conflicts_with(one).iter().any(|arg| arg.get_id() == other.get_id())
+    };
+    names(one, other) || names(other, one)
+}
+
+/// Returns the options in force of a command that was read.
+fn in_force(
+    definition: &Command,
+    name: &str,
+    found: &ArgMatches,
+    file: Option<FromFile>,
+) -> InForce {
+    let (_, options) = options(definition, name);
+    let (path, entries) = file.map(|file| (file.path, file.entries)).unzip();
+    InForce::of(name, &options, found, path, &entries.unwrap_or_default())
+}
+
+/// Returns the reason why a command line was refused. A value of the file was judged before, so
+/// only options that do not go together can be its fault.
+fn refusal(error: clap::Error, definition: &mut Command, file: Option<&FromFile>) -> Refusal {
+    let together =
+        matches!(error.kind(), ErrorKind::ArgumentConflict | ErrorKind::MissingRequiredArgument);
+    let error = error.format(definition);
+    match file {
+        Some(file) if together && !file.entries.is_empty() => {
+            let (path, said) = (file.path.display(), one_line(&error));
+            let error = format!("{path} with the command line: {said}; correct the file");
+            Refusal::Failed { command: file.command.clone(), error: CommandError::Failed(error) }
+        }
+        _ => Refusal::Line(error),
+    }
+}
+
+/// Prints the faults of a file, each with its line.
+fn reported(path: &Path, text: &str, faults: &[TextFault]) -> CommandError {
+    let path = path.display();
+    let lines = faults.iter().map(|fault| format!("{path}: {fault}\n{}\n", fault.excerpt(text)));
+    let count = format!("{} fault{}", faults.len(), if faults.len() == 1 { "" } else { "s" });
+    let printed = output::line(lines.collect::<String>() + &format!("{path}: invalid: {count}"));
+    printed.err().unwrap_or(CommandError::Reported)
+}
+
+/// Returns the value of an option, if a file of options of a command has it.
+pub fn value_of(definition: &Command, text: &str, name: &str) -> Option<String> {
+    let (_, options) = options(definition, definition.get_name());
+    let entries = file::entries(text, &options).ok()?;
+    let words = entries.into_iter().flat_map(|entry| entry.words);
+    let value = |word: OsString| {
+        let word = word.into_string().ok()?;
+        let (found, value) = word.strip_prefix("--")?.split_once('=')?;
+        (found == name).then(|| value.to_owned())
+    };
+    words.filter_map(value).next()
+}
+
+/// Returns the first fault of a file of options of a command, if it has one.
+pub fn fault_of(definition: &Command, text: &str) -> Option<TextFault> {
+    let (_, options) = options(definition, definition.get_name());
+    file::entries(text, &options).err().map(|mut faults| faults.swap_remove(0))
+}
