@@ -155,3 +155,32 @@ fn flow(flow: &Flow) -> Value {
         "bytes": flow.count.bytes,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics;
+    use grantway_vector::Reason;
+    use grantway_vector::reason::Drops;
+    use grantway_vector::report::Report;
+
+    #[test]
+    fn own_reasons_are_shown_as_all_others() {
+        let own = Reason::own("below-60-bytes").unwrap();
+        let mut dropped = Drops::default();
+        dropped.add(own, 3);
+        dropped.add(Reason::Firewall, 2);
+        let report = GraphReport { nodes: Vec::new(), drops: dropped, known: Report::default() };
+        let graph = json(&report);
+        assert_eq!(graph["drops"], json!({ "below-60-bytes": 3, "firewall": 2 }));
+        let table = drops(&graph);
+        assert!(table.contains("below-60-bytes") && table.contains("firewall"), "{table}");
+        let page = metrics::render(&json!({ "graph": graph }));
+        for line in [
+            "grantway_rules_dropped_frames_total{reason=\"below-60-bytes\"} 3",
+            "grantway_rules_dropped_frames_total{reason=\"firewall\"} 2",
+        ] {
+            assert!(page.lines().any(|found| found == line), "no {line} in {page}");
+        }
+    }
+}

@@ -1,4 +1,5 @@
-//! A graph with a node of one's own: it drops frames below 60 bytes and sends all others to port 1.
+//! A graph with a node of one's own: it drops frames below 60 bytes, for a reason of its own, and
+//! sends all others to port 1.
 //!
 //!     cargo run -p grantway-vector --example own_node
 
@@ -8,7 +9,10 @@ use grantway_vector::set::Set;
 use grantway_vector::{Batch, Frame, Graph, PortId, Verdict};
 
 /// The node. It is called once for a whole list of frames.
-struct LongOnly;
+struct LongOnly {
+    /// Reason of its drops.
+    short: Reason,
+}
 
 impl Node for LongOnly {
     fn name(&self) -> &'static str {
@@ -18,7 +22,7 @@ impl Node for LongOnly {
     fn process(&mut self, list: &Set, context: &mut Context<'_>, _: &mut Out) {
         for number in list.iter() {
             if context.batch.frame(number).len < 60 {
-                context.drop(number, Reason::EthernetTruncated);
+                context.drop(number, self.short);
             } else {
                 context.batch.decide(number, Verdict::To(PortId(1)));
             }
@@ -29,7 +33,8 @@ impl Node for LongOnly {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Nodes can be timed by any clock. This one stands still.
     let mut graph = Graph::new(|| 0);
-    graph.add(LongOnly, &[])?;
+    let short = Reason::own("below-60-bytes")?;
+    graph.add(LongOnly { short }, &[])?;
 
     // The private bytes of all frames are in one arena.
     let mut arena = vec![0; 4096];

@@ -150,6 +150,13 @@ impl Graph {
         Ok(NodeId(number as u8))
     }
 
+    /// Returns the node that was added last. Lists come to it first, so a node in front of the graph
+    /// leads there. Returns none if the graph has no node.
+    #[must_use]
+    pub fn entry(&self) -> Option<NodeId> {
+        self.places.len().checked_sub(1).map(|last| NodeId(last as u8))
+    }
+
     /// Passes all frames of a batch through the graph. The node that was added last is the first.
     /// Afterwards the batch has a verdict for each frame.
     pub fn run(&mut self, batch: &mut Batch, arena: &mut [u8], now: Nanos) {

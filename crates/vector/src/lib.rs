@@ -9,13 +9,16 @@
 //!
 //! # Example
 //!
-//! A node that drops short frames. [`Graph::run`] passes the whole batch to it in one call.
+//! A node that drops short frames, for a reason of its own. [`Graph::run`] passes the whole batch to
+//! it in one call.
 //!
 //! ```
 //! use grantway_vector::node::{Context, Node, Out};
 //! use grantway_vector::{Batch, Frame, Graph, PortId, Reason, Set, Verdict};
 //!
-//! struct LongOnly;
+//! struct LongOnly {
+//!     short: Reason,
+//! }
 //!
 //! impl Node for LongOnly {
 //!     fn name(&self) -> &'static str {
@@ -24,22 +27,24 @@
 //!     fn process(&mut self, list: &Set, context: &mut Context<'_>, _: &mut Out) {
 //!         for number in list.iter() {
 //!             match context.batch.frame(number).len {
-//!                 0..60 => context.drop(number, Reason::EthernetTruncated),
+//!                 0..60 => context.drop(number, self.short),
 //!                 _ => context.batch.decide(number, Verdict::To(PortId(1))),
 //!             }
 //!         }
 //!     }
 //! }
 //!
+//! let short = Reason::own("below-60-bytes")?;
 //! let mut graph = Graph::new(|| 0);
-//! graph.add(LongOnly, &[])?;
+//! graph.add(LongOnly { short }, &[])?;
 //! let mut arena = vec![0; 2048];
 //! let mut batch = Batch::new();
 //! batch.push(Frame { at: 0, head: 42, len: 42, ..Frame::default() }).expect("room");
 //! batch.push(Frame { at: 42, head: 1514, len: 1514, ..Frame::default() }).expect("room");
 //! graph.run(&mut batch, &mut arena, 0);
-//! assert_eq!(batch.verdict(0), Verdict::Drop(Reason::EthernetTruncated));
+//! assert_eq!(batch.verdict(0), Verdict::Drop(short));
 //! assert_eq!(batch.verdict(1), Verdict::To(PortId(1)));
+//! assert_eq!(graph.drops().iter().next(), Some((short, 1)));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -50,6 +55,14 @@
 //! joined again in the original order. A [`Frame`] is a handle: its first bytes are private, and
 //! the rest is where the buffer policy has it. Nodes never read the rest. After the run, the batch
 //! has a [`Verdict`] for each frame. The caller that filled the batch carries the verdicts out.
+//!
+//! # Nodes of your own in a backend
+//!
+//! [`path::Nodes::Own`] gives a backend graphs of yours: [`path::bridge`] or [`path::graph`], with your
+//! nodes in front ([`Graph::entry`]). Their drops are counted for the vif as drops by rules. The
+//! reasons ([`Reason::own`]) stand beside those of this crate in [`Graph::drops`], in the backend's
+//! report, and in what the command makes of it: `show drops`, `top` and the metrics. An own reason
+//! costs a frame what any other reason costs.
 //!
 //! # Modules
 //!

@@ -10,6 +10,7 @@ use crate::nodes::{
 use crate::secret::Secret;
 use grantway_ports::Clock;
 use std::fs::File;
+use std::sync::Arc;
 
 /// Settings of the nodes, beside the rules. The graphs of several workers have the same settings.
 #[derive(Clone)]
@@ -31,6 +32,7 @@ pub struct Settings {
 
 /// Choice of a graph. Each worker of a backend has its own graph.
 #[derive(Clone)]
+#[non_exhaustive]
 pub enum Nodes {
     /// A bridge without rules: [`bridge`].
     Bridge {
@@ -41,24 +43,36 @@ pub enum Nodes {
     },
     /// All nodes, for rules: [`graph`].
     All(Settings),
+    /// A graph of the caller's own. It begins with [`bridge`] or [`graph`], whose nodes find the
+    /// receivers of frames, and has further nodes in front of them ([`Graph::entry`]).
+    Own {
+        /// Makes the graph of each worker. All graphs must have the same nodes.
+        make: MakeGraph,
+        /// True if the graph has the nodes that apply rules.
+        by_rules: bool,
+    },
 }
+
+/// Function that makes a graph.
+pub type MakeGraph = Arc<dyn Fn() -> Result<Graph, GraphError> + Send + Sync>;
 
 impl Nodes {
     /// Makes a graph of this kind.
     ///
     /// # Errors
-    /// Returns an error only if this function itself has a fault.
+    /// Returns an error only if this function itself has a fault, or a caller's own graph has one.
     pub fn graph(&self) -> Result<Graph, GraphError> {
         match self {
             Self::Bridge { secret, clock } => bridge(*secret, *clock),
             Self::All(settings) => graph(settings.clone()),
+            Self::Own { make, .. } => make(),
         }
     }
 
     /// Returns true if the graph applies rules.
     #[must_use]
     pub fn by_rules(&self) -> bool {
-        matches!(self, Self::All(_))
+        matches!(self, Self::All(_) | Self::Own { by_rules: true, .. })
     }
 }
 

@@ -1,19 +1,45 @@
 //! Reasons to drop a frame, each with a counter of its own.
 
+mod own;
+
+pub use own::{OWN_REASONS_MAX, OwnReason, ReasonError};
+
 macro_rules! reasons {
     ($($(#[$meta:meta])* $name:ident = $text:literal,)*) => {
         /// Reason to drop a frame.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Reason { $($(#[$meta])* $name,)* }
+        #[non_exhaustive]
+        pub enum Reason {
+            $($(#[$meta])* $name,)*
+            /// A node of the caller's own dropped the frame, for a reason of its own:
+            /// [`Reason::own`].
+            Own(OwnReason),
+        }
+
+        /// Numbers of the counters.
+        #[derive(Clone, Copy)]
+        enum Number { $($name,)* }
 
         impl Reason {
-            /// Every reason.
+            /// Every reason of this crate's nodes.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
             /// Returns the name of the reason in reports.
             #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$name => $text,)* }
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                    Self::Own(own) => own.as_str(),
+                }
+            }
+
+            /// Returns the number of the reason's counter.
+            #[inline]
+            const fn number(self) -> usize {
+                match self {
+                    $(Self::$name => Number::$name as usize,)*
+                    Self::Own(own) => Self::ALL.len() + own.number(),
+                }
             }
         }
     };
@@ -118,6 +144,30 @@ reasons! {
     Unfinishable = "unfinishable",
 }
 
+impl Reason {
+    /// Makes a reason for the drops of a node of one's own. Every graph of the process counts it, and
+    /// reports, metrics and messages show it by its name. Make it once, and give it to the nodes.
+    ///
+    /// ```
+    /// use grantway_vector::Reason;
+    ///
+    /// let short = Reason::own("below-60-bytes")?;
+    /// assert_eq!(short.to_string(), "below-60-bytes");
+    /// // Each name stands for one reason.
+    /// assert!(Reason::own("below-60-bytes").is_err());
+    /// assert!(Reason::own("firewall").is_err());
+    /// # Ok::<(), grantway_vector::reason::ReasonError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The name is not lower-case letters, digits and hyphens, another reason has it, or there are
+    /// [`OWN_REASONS_MAX`] own reasons already.
+    pub fn own(name: &'static str) -> Result<Self, ReasonError> {
+        OwnReason::new(name).map(Self::Own)
+    }
+}
+
 impl std::fmt::Display for Reason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.as_str())
@@ -126,11 +176,14 @@ impl std::fmt::Display for Reason {
 
 /// Number of dropped frames, by reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Drops([u64; Reason::ALL.len()]);
+pub struct Drops([u64; COUNTERS]);
+
+/// Number of counters.
+const COUNTERS: usize = Reason::ALL.len() + OWN_REASONS_MAX;
 
 impl Default for Drops {
     fn default() -> Self {
-        Self([0; Reason::ALL.len()])
+        Self([0; COUNTERS])
     }
 }
 
@@ -138,18 +191,25 @@ impl Drops {
     /// Counts one frame.
     #[inline]
     pub fn count(&mut self, reason: Reason) {
-        self.0[reason as usize] += 1;
+        self.0[reason.number()] += 1;
     }
 
     /// Counts frames that another graph dropped.
     pub fn add(&mut self, reason: Reason, frames: u64) {
-        self.0[reason as usize] += frames;
+        self.0[reason.number()] += frames;
+    }
+
+    /// Adds all frames that another graph dropped.
+    pub fn join(&mut self, other: &Self) {
+        for (count, more) in self.0.iter_mut().zip(other.0) {
+            *count += more;
+        }
     }
 
     /// Returns the number of frames dropped for a reason.
     #[must_use]
     pub fn of(&self, reason: Reason) -> u64 {
-        self.0[reason as usize]
+        self.0[reason.number()]
     }
 
     /// Returns the number of frames dropped for all reasons together.
@@ -160,6 +220,7 @@ impl Drops {
 
     /// Returns the reasons that occurred, with their counts.
     pub fn iter(&self) -> impl Iterator<Item = (Reason, u64)> + '_ {
-        Reason::ALL.iter().map(|&reason| (reason, self.of(reason))).filter(|&(_, n)| n > 0)
+        let all = Reason::ALL.iter().copied().chain(OwnReason::all().map(Reason::Own));
+        all.map(|reason| (reason, self.of(reason))).filter(|&(_, n)| n > 0)
     }
 }

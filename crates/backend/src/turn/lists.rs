@@ -48,9 +48,7 @@ impl GraphReport {
                 node.timed_ns += more.timed_ns;
             }
         }
-        for &reason in Reason::ALL {
-            self.drops.add(reason, other.drops.of(reason));
-        }
+        self.drops.join(&other.drops);
         self.known.add(&other.known);
     }
 }

@@ -13,6 +13,7 @@ mod idle;
 mod lists;
 mod merge;
 mod mesh;
+mod own_nodes;
 mod rules;
 
 use grantway_backend::WaitMode;

@@ -15,7 +15,7 @@ use grantway_hypervisor::{CounterSnapshot, DomId, Platform};
 use grantway_ports::{Member, wall};
 use grantway_vector::Secret;
 use grantway_vector::nodes::Checks;
-use grantway_vector::path::{Nodes, Settings as NodeSettings};
+use grantway_vector::path::{MakeGraph, Nodes, Settings as NodeSettings};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use std::cell::Cell;
@@ -42,6 +42,8 @@ pub struct Setup {
     pub bridged: bool,
     /// Whether packets go by rules.
     pub by_rules: bool,
+    /// Graphs in place of those.
+    pub own: Option<MakeGraph>,
     /// Checksums of vifs without a mark.
     pub checksums: Checksums,
     pub patience: Patience,
@@ -74,7 +76,10 @@ thread_local! {
 /// What no one outside is to guess; here nobody tries.
 pub const SECRET: Secret = Secret(1, 2);
 
-fn nodes(by_rules: bool) -> Nodes {
+fn nodes(Setup { by_rules, own, .. }: &Setup) -> Nodes {
+    if let Some(make) = own.clone() {
+        return Nodes::Own { make, by_rules: *by_rules };
+    }
     let (secret, clock) = (SECRET, || 0);
     if !by_rules {
         return Nodes::Bridge { secret, clock };
@@ -140,7 +145,7 @@ impl Control {
                         threads: matches!(setup.time, Time::Passes),
                         uplink: setup.bridged.then(|| ports.open_uplink()),
                         run_folder: setup.run_folder.clone(),
-                        nodes: nodes(setup.by_rules),
+                        nodes: nodes(&setup),
                     };
                     let platform = Faulty::over(platform, Arc::clone(&setup.faults));
                     let backend = Backend::start(Arc::new(platform), config, open);

@@ -116,6 +116,7 @@ impl World {
             queues,
             bridged,
             by_rules: false,
+            own: None,
             checksums: Checksums::Offload,
             patience: ENDLESS,
             // Nor is a list refused because a worker's turn was long.

@@ -7,6 +7,9 @@
 mod http;
 mod text;
 
+#[cfg(test)]
+pub use text::render;
+
 use grantway_command::error::CommandError;
 use grantway_command::patience;
 use grantway_command::wait::Bell;

@@ -114,6 +114,12 @@ pub fn render(report: &Value) -> String {
         })
     });
     page.counter("queue_port_dropped_frames_total", "Frames dropped by the queue's port", drops);
+    let drops = report["graph"]["drops"].as_object().into_iter().flatten();
+    let drops = drops.filter_map(|(reason, n)| {
+        let reason = escaped(&Value::from(reason.as_str()));
+        Some((format!("reason=\"{reason}\""), n.as_f64()?))
+    });
+    page.counter("rules_dropped_frames_total", "Frames dropped by rules and other nodes", drops);
     uplink(&mut page, &report["uplink"]);
     // Prometheus counts time in seconds, and the report in nanoseconds.
     let workers: Vec<(String, &Value)> = list(&report["workers"])
