@@ -10,7 +10,6 @@ use grantway_embedded::{Domain, Role};
 use grantway_hypervisor::{DomId, Platform};
 use grantway_ports::Echo;
 use grantway_vector::Secret;
-use grantway_vector::path::Nodes;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::sync::Arc;
 
@@ -18,14 +17,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let dir = std::env::args().nth(1).ok_or("usage: server DIR")?;
     let platform: Arc<dyn Platform> = Domain::connect(dir.as_ref(), DomId(0), Role::Service)?;
     let config = BackendConfig {
-        settings: Settings::default(),
-        workers: 1,
-        threads: true,
-        uplink: None,
-        // Without the port of a bridge, no frame goes through these nodes. A server that has
-        // bridges or rules draws both numbers of its secret at random.
-        nodes: Nodes::Bridge { secret: Secret(0, 0), clock: || 0 },
-        run_folder: dir.into(),
+        settings: Settings { queues: 2, ..Settings::default() },
+        ..BackendConfig::new(&dir, Secret::random()?)
     };
     let open_port: OpenPort = Box::new(|request| {
         println!("{} is connected to an echo", request.name);

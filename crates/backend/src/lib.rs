@@ -14,27 +14,20 @@
 //! `examples/server.rs` has a loop that sleeps.
 //!
 //! ```
-//! use grantway_backend::{Backend, BackendConfig, OpenPort, Settings};
+//! use grantway_backend::{Backend, BackendConfig, OpenPort};
 //! use grantway_embedded::{Domain, Host, Role};
 //! use grantway_frontend::{Vif, VifStatus, Wishes};
 //! use grantway_hypervisor::{DomId, FrontendPlatform, Platform};
 //! # use grantway_hypervisor::{Permission, Rights, Store, StoreOps};
 //! use grantway_netif::Offload;
 //! use grantway_ports::Echo;
-//! use grantway_vector::{Secret, path::Nodes};
+//! use grantway_vector::Secret;
 //! use std::sync::Arc;
 //!
 //! let dir = tempfile::tempdir()?;
 //! let _host = Host::spawn(dir.path())?;
 //! let platform: Arc<dyn Platform> = Domain::connect(dir.path(), DomId(0), Role::Service)?;
-//! let config = BackendConfig {
-//!     settings: Settings::default(),
-//!     workers: 1,
-//!     threads: true,
-//!     uplink: None,
-//!     nodes: Nodes::Bridge { secret: Secret(0, 0), clock: || 0 },
-//!     run_folder: dir.path().into(),
-//! };
+//! let config = BackendConfig::new(dir.path(), Secret::random()?);
 //! let open_port: OpenPort = Box::new(|_| Ok(Box::new(Echo::new())));
 //! let mut backend = Backend::start(platform, config, open_port)?;
 //!

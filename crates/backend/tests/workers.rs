@@ -4,7 +4,7 @@ use grantway_backend::{Backend, BackendConfig, OnWorker, Settings, StartError, W
 use grantway_embedded::{Domain, Host, HostGuard, Role};
 use grantway_hypervisor::DomId;
 use grantway_ports::{Null, Port};
-use grantway_vector::{Secret, path};
+use grantway_vector::Secret;
 use std::sync::{Arc, Mutex};
 use std::thread::{ThreadId, current};
 
@@ -25,10 +25,7 @@ impl Site {
         let config = BackendConfig {
             settings: Settings { mode: WaitMode::Interrupt, on_worker, ..Settings::default() },
             workers,
-            threads: true,
-            uplink: None,
-            nodes: path::Nodes::Bridge { secret: Secret(1, 2), clock: || 0 },
-            run_folder: self.folder.path().to_owned(),
+            ..BackendConfig::new(self.folder.path(), Secret(1, 2))
         };
         let domain = Domain::connect(self.folder.path(), DomId::ZERO, Role::Service).unwrap();
         Backend::start(domain, config, Box::new(|_| Ok(Box::new(Null::new()) as Box<dyn Port>)))

@@ -26,10 +26,9 @@ use grantway_hypervisor::{DomId, Platform};
 use grantway_netif::Offload;
 use grantway_ports::{
     BURST, Counters, FrameMeta, FramePlace, Port, PortCaps, PortControl, PortError, PortReport,
-    PortSpec, Probe, RECV_BUFFER, Readiness, SentBurst, wall,
+    PortSpec, Probe, RECV_BUFFER, Readiness, SentBurst,
 };
 use grantway_vector::Secret;
-use grantway_vector::nodes::Checks;
 use grantway_vector::path::{self, Nodes};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -345,11 +344,9 @@ pub(super) fn config(most: Policy, folder: &Path, nodes: Nodes) -> BackendConfig
             meter: Meter::counted(|| Duration::ZERO),
             ..Settings::default()
         },
-        workers: 1,
         threads: false,
-        uplink: None,
-        run_folder: folder.to_owned(),
         nodes,
+        ..BackendConfig::new(folder, SECRET)
     }
 }
 
@@ -359,8 +356,7 @@ pub(super) fn nodes(all: bool) -> Nodes {
     if !all {
         return Nodes::Bridge { secret, clock };
     }
-    let (capture, wall, checks) = (None, wall(), Checks::Leave);
-    Nodes::All(path::Settings { secret, clock, capture, wall, checks, merge: false })
+    Nodes::All(path::Settings { clock, ..path::Settings::new(secret) })
 }
 
 /// Returns rules that give each guest one address.

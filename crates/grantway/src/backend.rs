@@ -33,11 +33,9 @@ use grantway_embedded::{Role, raise_descriptor_limit};
 use grantway_hypervisor::Platform;
 use grantway_ports::pcap::CaptureWriter;
 use grantway_ports::{
-    Port, PortError, PortSpec, Tap, TapConfig, TapError, TapOffloads, VhostError, VhostTap, uptime,
-    wall,
+    Port, PortError, PortSpec, Tap, TapConfig, TapError, TapOffloads, VhostError, VhostTap,
 };
 use grantway_vector::Secret;
-use grantway_vector::nodes::Checks;
 use grantway_vector::path::{self, Nodes};
 use serde_json::{Value, json};
 use std::cell::RefCell;
@@ -320,19 +318,14 @@ fn unless_failed<T>(outcome: Result<T, CommandError>) -> Option<T> {
 
 /// Returns the nodes that packets go through: all if there are rules, and otherwise a bridge.
 fn nodes_of(args: &BackendArgs, secret: Secret) -> Result<Nodes, CommandError> {
-    let clock = || nanoseconds(uptime());
     if args.rules.is_none() {
-        return Ok(Nodes::Bridge { secret, clock });
+        return Ok(Nodes::bridge(secret));
     }
     let capture = args.mirror.as_deref().map(CaptureWriter::create).transpose();
     let capture = capture.map_err(CommandError::failed)?;
     Ok(Nodes::All(path::Settings {
-        secret,
-        clock,
         capture: capture.map(|capture| Arc::new(Mutex::new(capture))),
-        wall: wall(),
-        checks: Checks::Leave,
-        merge: false,
+        ..path::Settings::new(secret)
     }))
 }
 

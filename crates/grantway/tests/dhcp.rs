@@ -33,8 +33,7 @@ struct Guest {
 impl Guest {
     fn open(dir: &Path) -> Self {
         let domain = Domain::connect(dir, DomId(1), Role::Guest).expect("a domain");
-        let config =
-            StackConfig { addresses: Vec::new(), gateways: Vec::new(), dhcp: true, seed: 0x6477 };
+        let config = StackConfig { dhcp: true, ..StackConfig::new(0x6477) };
         let stack = Stack::new(&config, StackInstant::ZERO).expect("a stack");
         let mut vif = Vif::open_with(domain, 0, Wishes::default(), stack).expect("a vif");
         let mac = MAC.split(':').map(|byte| u8::from_str_radix(byte, 16).expect("a byte"));

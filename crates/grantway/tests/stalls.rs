@@ -81,12 +81,7 @@ impl Guest {
         let domain = Domain::connect(dir, DomId(number.into()), Role::Guest).expect("a domain");
         let address = |n: u8| format!("10.99.1.{n}").parse().unwrap();
         let own = grantway_stack::smoltcp::wire::IpCidr::new(address(number), 24);
-        let config = StackConfig {
-            addresses: vec![own],
-            gateways: Vec::new(),
-            dhcp: false,
-            seed: number.into(),
-        };
+        let config = StackConfig { addresses: vec![own], ..StackConfig::new(number.into()) };
         let began = Instant::now();
         let stack = Stack::new(&config, at(began)).expect("a stack");
         let wishes = Wishes { gso: false, checksum: false, ..Wishes::default() };

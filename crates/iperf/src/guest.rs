@@ -345,8 +345,7 @@ fn config(args: &EndArgs) -> Result<StackConfig, CommandError> {
     Ok(StackConfig {
         addresses: args.address.clone(),
         gateways: args.gateway.clone(),
-        dhcp: false,
-        seed: u64::from_ne_bytes(seed),
+        ..StackConfig::new(u64::from_ne_bytes(seed))
     })
 }
 

@@ -31,9 +31,7 @@
 //!
 //! let config = StackConfig {
 //!     addresses: vec![IpCidr::new(IpAddress::v4(192, 0, 2, 2), 24)],
-//!     gateways: vec![],
-//!     dhcp: false,
-//!     seed: 0x5eed, // a random number in a real program
+//!     ..StackConfig::new(0x5eed) // a random number in a real program
 //! };
 //! let mut stack = Stack::new(&config, Instant::ZERO)?;
 //! let room = tcp::SocketBuffer::new(vec![0; 65_536]);

@@ -69,6 +69,20 @@ pub enum ConfigError {
 }
 
 impl StackConfig {
+    /// Makes a configuration without addresses and without DHCP.
+    ///
+    /// ```
+    /// use grantway_stack::StackConfig;
+    ///
+    /// let addresses = vec!["10.0.0.2/24".parse().expect("an address")];
+    /// let config = StackConfig { addresses, ..StackConfig::new(7) };
+    /// assert!(config.gateways.is_empty() && !config.dhcp);
+    /// ```
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self { addresses: Vec::new(), gateways: Vec::new(), dhcp: false, seed }
+    }
+
     fn check(&self) -> Result<(), ConfigError> {
         let addresses = self.addresses.iter().map(IpCidr::address);
         let mut all = addresses.chain(self.gateways.iter().copied());
@@ -448,8 +462,7 @@ mod tests {
         let config = StackConfig {
             addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
             gateways: gateways.iter().map(|text| text.parse().unwrap()).collect(),
-            dhcp: false,
-            seed: 1,
+            ..StackConfig::new(1)
         };
         Stack::new(&config, Instant::ZERO).map(|stack| stack.interface.ip_addrs().to_vec())
     }

@@ -8,7 +8,7 @@ use crate::nodes::{
     Ipv6, Limit, Mirror, Segments, SharedCapture, Transport,
 };
 use crate::secret::Secret;
-use grantway_ports::Clock;
+use grantway_ports::{Clock, uptime, wall};
 use std::fs::File;
 use std::sync::Arc;
 
@@ -28,6 +28,37 @@ pub struct Settings {
     /// True if segments are merged. The caller must then deliver frames by
     /// [`Batch::pieces`](crate::Batch::pieces).
     pub merge: bool,
+}
+
+impl Settings {
+    /// Makes settings without a capture and without merging, which leave transport checksums to the
+    /// receivers. The clocks are the system's.
+    ///
+    /// ```
+    /// use grantway_vector::nodes::Checks;
+    /// use grantway_vector::path::{Settings, graph};
+    /// use grantway_vector::Secret;
+    ///
+    /// let graph = graph(Settings { checks: Checks::Verify, ..Settings::new(Secret::random()?) })?;
+    /// assert!(graph.entry().is_some());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn new(secret: Secret) -> Self {
+        Self {
+            secret,
+            clock: nanoseconds,
+            capture: None,
+            wall: wall(),
+            checks: Checks::Leave,
+            merge: false,
+        }
+    }
+}
+
+/// Returns the time since the machine booted.
+fn nanoseconds() -> Nanos {
+    uptime().as_nanos() as u64
 }
 
 /// Choice of a graph. Each worker of a backend has its own graph.
@@ -57,6 +88,12 @@ pub enum Nodes {
 pub type MakeGraph = Arc<dyn Fn() -> Result<Graph, GraphError> + Send + Sync>;
 
 impl Nodes {
+    /// Chooses a bridge without rules, whose steps are timed by the system's clock.
+    #[must_use]
+    pub fn bridge(secret: Secret) -> Self {
+        Self::Bridge { secret, clock: nanoseconds }
+    }
+
     /// Makes a graph of this kind.
     ///
     /// # Errors

@@ -1,13 +1,26 @@
 //! Numbers of keys. A sender that does not know the secret cannot make two keys with one number.
 
+use std::fs::File;
 use std::hash::{BuildHasher, Hasher};
+use std::io::{self, Read};
 
 /// Secret on which the numbers depend, beside the key. It comes in as an argument: a backend takes
-/// it from the system's source of randomness.
+/// it from [`Secret::random`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Secret(pub u64, pub u64);
 
 impl Secret {
+    /// Draws a secret that nobody outside can guess, from the system's source of randomness.
+    ///
+    /// # Errors
+    /// `/dev/urandom` cannot be read.
+    pub fn random() -> io::Result<Self> {
+        let (mut file, mut words) = (File::open("/dev/urandom")?, [[0; 8]; 2]);
+        words.iter_mut().try_for_each(|word| file.read_exact(word))?;
+        let [first, second] = words.map(u64::from_ne_bytes);
+        Ok(Self(first, second))
+    }
+
     /// Returns the number of a key.
     #[inline]
     #[must_use]

@@ -54,6 +54,36 @@ pub struct BackendConfig {
     pub run_folder: PathBuf,
 }
 
+impl BackendConfig {
+    /// Makes a configuration with one worker that has a thread, no uplink, and a bridge without rules
+    /// for the vifs that [`Member`](grantway_ports::Member) connects. `run_folder` has the journals of
+    /// this domain's backends; a successor must name the same one.
+    ///
+    /// ```
+    /// use grantway_backend::{BackendConfig, Settings};
+    /// use grantway_vector::Secret;
+    ///
+    /// let config = BackendConfig {
+    ///     settings: Settings { queues: 4, ..Settings::default() },
+    ///     workers: 2,
+    ///     ..BackendConfig::new("/run/example", Secret::random()?)
+    /// };
+    /// assert!(config.threads && config.uplink.is_none());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use]
+    pub fn new(run_folder: impl Into<PathBuf>, secret: Secret) -> Self {
+        Self {
+            settings: Settings::default(),
+            workers: 1,
+            threads: true,
+            uplink: None,
+            nodes: Nodes::bridge(secret),
+            run_folder: run_folder.into(),
+        }
+    }
+}
+
 /// Report of one vif.
 #[derive(Debug, Clone)]
 pub struct VifReport {

@@ -4,9 +4,7 @@ use crate::guest::{Guest, frame, three};
 use crate::rules::{graph, send_list, stats};
 use crate::support::control::SECRET;
 use crate::support::world::{CREWS, World};
-use grantway_ports::wall;
 use grantway_vector::node::{Context, Each, Edge, Single, Step};
-use grantway_vector::nodes::Checks;
 use grantway_vector::path::{self, MakeGraph, Settings};
 use grantway_vector::{Graph, Reason};
 use std::sync::{Arc, LazyLock};
@@ -37,14 +35,7 @@ fn own(by_rules: bool) -> MakeGraph {
         let clock = || 0;
         let mut graph: Graph = match by_rules {
             false => path::bridge(SECRET, clock)?,
-            true => path::graph(Settings {
-                secret: SECRET,
-                clock,
-                capture: None,
-                wall: wall(),
-                checks: Checks::Leave,
-                merge: false,
-            })?,
+            true => path::graph(Settings { clock, ..Settings::new(SECRET) })?,
         };
         let entry = graph.entry().expect("a node");
         graph.add(Each(NoUnlucky), &[entry])?;

@@ -8,9 +8,8 @@ use grantway_backend::{
     Backend, BackendConfig, Meter, OpenPort, Settings, VifId, VifReport, WaitMode,
 };
 use grantway_hypervisor::DomId;
-use grantway_ports::{Member, wall};
+use grantway_ports::Member;
 use grantway_vector::Secret;
-use grantway_vector::nodes::Checks;
 use grantway_vector::path::{self, Nodes};
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -46,8 +45,7 @@ fn nodes(by_rules: bool) -> Nodes {
     if !by_rules {
         return Nodes::Bridge { secret, clock };
     }
-    let (capture, wall, checks) = (None, wall(), Checks::Leave);
-    Nodes::All(path::Settings { secret, clock, capture, wall, checks, merge: false })
+    Nodes::All(path::Settings { clock, ..path::Settings::new(secret) })
 }
 
 /// How the backend is started, each time.
@@ -105,9 +103,8 @@ impl Server {
             },
             workers: self.setup.workers,
             threads: false,
-            uplink: None,
-            run_folder: self.setup.run_folder.clone(),
             nodes: nodes(self.setup.by_rules),
+            ..BackendConfig::new(&self.setup.run_folder, SECRET)
         };
         if let Some(calls) = dies_after {
             domain.dies_after(calls);

@@ -86,7 +86,7 @@ impl Bridge {
         let asker = Vif::open_with(platform(ASKER), 0, Wishes::default(), asker).unwrap();
         let [a, b, c, d] = address(STACK);
         let addresses = vec![IpCidr::new(IpAddress::v4(a, b, c, d), 24)];
-        let config = StackConfig { addresses, gateways: Vec::new(), dhcp: false, seed: 1 };
+        let config = StackConfig { addresses, ..StackConfig::new(1) };
         let stack = Stack::new(&config, Instant::ZERO).unwrap();
         let mut stack = Vif::open_with(platform(STACK), 0, Wishes::default(), stack).unwrap();
         assert!(stack.runner_mut().set_station(mac(STACK), 1500));

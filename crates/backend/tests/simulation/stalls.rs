@@ -72,7 +72,7 @@ impl Guest {
         let (wishes, window) = setup;
         let own = IpCidr::new(address(number), 24);
         let seed = number as u64 + 1;
-        let config = StackConfig { addresses: vec![own], gateways: Vec::new(), dhcp: false, seed };
+        let config = StackConfig { addresses: vec![own], ..StackConfig::new(seed) };
         let stack = Stack::new(&config, Instant::ZERO).unwrap();
         let mut vif = Vif::open_with(xen.spawn(id.domain), id.devid, wishes, stack).unwrap();
         let stack = vif.runner_mut();

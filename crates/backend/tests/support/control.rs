@@ -12,9 +12,8 @@ use grantway_backend::{
 };
 use grantway_embedded::{Domain, Role};
 use grantway_hypervisor::{CounterSnapshot, DomId, Platform};
-use grantway_ports::{Member, wall};
+use grantway_ports::Member;
 use grantway_vector::Secret;
-use grantway_vector::nodes::Checks;
 use grantway_vector::path::{MakeGraph, Nodes, Settings as NodeSettings};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
@@ -84,8 +83,7 @@ fn nodes(Setup { by_rules, own, .. }: &Setup) -> Nodes {
     if !by_rules {
         return Nodes::Bridge { secret, clock };
     }
-    let (capture, wall, checks) = (None, wall(), Checks::Leave);
-    Nodes::All(NodeSettings { secret, clock, capture, wall, checks, merge: false })
+    Nodes::All(NodeSettings { clock, ..NodeSettings::new(secret) })
 }
 
 pub struct Control {
@@ -144,8 +142,8 @@ impl Control {
                         workers: setup.workers,
                         threads: matches!(setup.time, Time::Passes),
                         uplink: setup.bridged.then(|| ports.open_uplink()),
-                        run_folder: setup.run_folder.clone(),
                         nodes: nodes(&setup),
+                        ..BackendConfig::new(&setup.run_folder, SECRET)
                     };
                     let platform = Faulty::over(platform, Arc::clone(&setup.faults));
                     let backend = Backend::start(Arc::new(platform), config, open);

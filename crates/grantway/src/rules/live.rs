@@ -5,8 +5,6 @@ use grantway_backend::Backend;
 use grantway_command::error::CommandError;
 use grantway_vector::Secret;
 use serde_json::{Value, json};
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Returns two random numbers that nobody outside can guess.
@@ -15,13 +13,7 @@ use std::path::{Path, PathBuf};
 ///
 /// The system gives no random numbers.
 pub fn secret() -> Result<Secret, CommandError> {
-    let mut words = [[0; 8]; 2];
-    let read = |mut file: File| words.iter_mut().try_for_each(|word| file.read_exact(word));
-    File::open("/dev/urandom")
-        .and_then(read)
-        .map_err(|e| CommandError::Failed(format!("/dev/urandom: {e}")))?;
-    let [first, second] = words.map(u64::from_ne_bytes);
-    Ok(Secret(first, second))
+    Secret::random().map_err(|e| CommandError::Failed(format!("/dev/urandom: {e}")))
 }
 
 /// A rules file, and the result of the last time it was read.

@@ -9,6 +9,7 @@ use grantway_vector::batch::Batch;
 use grantway_vector::deliver::{Delivery, Sink};
 use grantway_vector::graph::Graph;
 use grantway_vector::nodes::Checks;
+use grantway_vector::path::Settings;
 use grantway_vector::{BATCH_MAX, Frame, PortId, Rules, Secret};
 use std::sync::Arc;
 
@@ -215,14 +216,7 @@ pub struct Bench {
 
 impl Bench {
     pub fn new(rules: Arc<Rules>, ports: u16, checks: Checks) -> Self {
-        let settings = grantway_vector::path::Settings {
-            secret: SECRET,
-            clock: || 0,
-            capture: None,
-            wall: grantway_ports::wall(),
-            checks,
-            merge: true,
-        };
+        let settings = Settings { clock: || 0, checks, merge: true, ..Settings::new(SECRET) };
         let mut graph = grantway_vector::path::graph(settings).unwrap();
         graph.load(&rules);
         let members = (0..ports).map(PortId).collect();
