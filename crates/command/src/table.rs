@@ -70,6 +70,25 @@ impl fmt::Display for Table {
     }
 }
 
+/// Returns a number in at most six characters: 0.5, 42, 1.23k, 12.3M.
+#[must_use]
+pub fn scaled(n: f64) -> String {
+    let (mut n, mut unit) = (n, "");
+    for further in ["k", "M", "G", "T"] {
+        if n < 999.5 {
+            break;
+        }
+        (n, unit) = (n / 1000.0, further);
+    }
+    match unit {
+        "" if n >= 9.95 || n == 0.0 => format!("{n:.0}"),
+        "" => format!("{n:.1}"),
+        _ if n < 9.995 => format!("{n:.2}{unit}"),
+        _ if n < 99.95 => format!("{n:.1}{unit}"),
+        _ => format!("{n:.0}{unit}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,5 +109,14 @@ mod tests {
         table.row(["\u{e9}\u{e9}"]);
         table.row(["x", "1", "not shown"]);
         assert_eq!(table.to_string(), "a   b\n\u{e9}\u{e9}\nx   1\n");
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        let shown = [0.0, 0.5, 9.96, 42.4, 999.4, 999.6, 1234.0, 56_789.0, 999_600.0, 1.5e9, 2e15]
+            .map(scaled);
+        let expected =
+            ["0", "0.5", "10", "42", "999", "1.00k", "1.23k", "56.8k", "1.00M", "1.50G", "2000T"];
+        assert_eq!(shown, expected);
     }
 }

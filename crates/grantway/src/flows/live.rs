@@ -2,9 +2,9 @@
 
 use super::FlowsArgs;
 use crate::running::{REMEDY, find};
+use crate::terminal::{SLICE, Step, Terminal, View};
 use crate::trace::TRACE;
 use grantway_command::error::CommandError;
-use grantway_command::output;
 use grantway_command::patience;
 use grantway_command::wait::{Signals, readable};
 use grantway_flows::Flows;
@@ -36,10 +36,48 @@ pub(super) struct Live<F> {
     told: bool,
     /// True if anything came.
     came: bool,
-    /// Time of the next picture, if there is a terminal.
-    picture: Option<Instant>,
+    /// The picture of the flows, if there is a terminal.
+    picture: Option<Picture>,
     flows: Rc<RefCell<Flows>>,
     draw: F,
+}
+
+/// A picture on a terminal, which is drawn again once per [`PICTURE`] and after each key.
+struct Picture {
+    terminal: Terminal,
+    view: View,
+    text: String,
+    /// Time of the next text.
+    next: Instant,
+    /// Time of the next look at keys. A busy stream is read more often.
+    look: Instant,
+}
+
+impl Picture {
+    fn open() -> Result<Self, CommandError> {
+        let (terminal, now) = (Terminal::open("")?, Instant::now());
+        Ok(Self { terminal, view: View::default(), text: String::new(), next: now, look: now })
+    }
+
+    /// Draws what is due, and obeys keys. Returns true if a person has seen enough.
+    fn show(&mut self, now: Instant, text: impl Fn() -> String) -> Result<bool, CommandError> {
+        if self.next <= now && !self.view.is_held {
+            self.text = text();
+            self.terminal.draw(&self.view, "", &self.text)?;
+            self.next = now + PICTURE;
+        }
+        if now < self.look {
+            return Ok(false);
+        }
+        self.look = now + SLICE / 2;
+        while let Some(step) = self.terminal.key(&mut self.view, &self.text, Duration::ZERO)? {
+            if step == Step::Quit {
+                return Ok(true);
+            }
+            self.terminal.draw(&self.view, "", &self.text)?;
+        }
+        Ok(false)
+    }
 }
 
 impl<F: Fn(&Flows) -> String> Live<F> {
@@ -71,7 +109,7 @@ impl<F: Fn(&Flows) -> String> Live<F> {
             ends: args.seconds.map(|seconds| now + Duration::from_secs_f64(seconds)),
             told: false,
             came: false,
-            picture: pictures.then_some(now + PICTURE),
+            picture: pictures.then(Picture::open).transpose()?,
             flows: Rc::clone(flows),
             draw,
         };
@@ -81,25 +119,24 @@ impl<F: Fn(&Flows) -> String> Live<F> {
     /// Waits for more bytes. Returns false if none will come.
     fn wait(&mut self) -> io::Result<bool> {
         let now = Instant::now();
-        if let Some(at) = self.picture.filter(|&at| at <= now) {
-            let text = (self.draw)(&self.flows.borrow());
-            output::screen(&text).map_err(io::Error::other)?;
-            self.picture = Some(at.max(now - PICTURE) + PICTURE);
-        }
+        let Self { picture, flows, draw, .. } = self;
+        let shown = picture.as_mut().map(|picture| picture.show(now, || draw(&flows.borrow())));
+        let seen = shown.transpose().map_err(io::Error::other)?.unwrap_or(false);
         let over = self.ends.is_some_and(|ends| ends <= now);
         if over && self.told {
             return Ok(false);
         }
-        if over || self.signals.came().is_some() {
+        if over || seen || self.signals.came().is_some() {
             // The backend ends what it is writing, and closes.
             self.socket.shutdown(Shutdown::Write)?;
             (self.told, self.ends) = (true, Some(now + patience::answer(FAREWELL)));
-            if self.picture.take().is_some() {
-                output::screen("").map_err(io::Error::other)?;
-            }
+            // The terminal is as it was before, for the whole report.
+            self.picture = None;
         }
-        let next = [self.ends, self.picture].into_iter().flatten().min();
-        let timeout = next.map(|next| next.saturating_duration_since(now));
+        let left = self.ends.map(|ends| ends.saturating_duration_since(now));
+        // Keys are looked at between waits.
+        let keys = self.picture.as_ref().map(|picture| picture.look.saturating_duration_since(now));
+        let timeout = [left, keys].into_iter().flatten().min();
         let waited = [self.socket.as_fd(), self.signals.descriptor()];
         readable(&waited, None, timeout).map_err(io::Error::other)?;
         Ok(true)

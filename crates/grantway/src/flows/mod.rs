@@ -37,7 +37,8 @@ full. Segments of a flow that cross a ring in one burst come as one packet, with
 their number and size. All results are those of the segments one by one. Packets
 that this command does not read in time are left out and counted, and the
 results say so. One reader per backend is allowed. Without a reader the backend
-has no measurable cost.
+has no measurable cost. On a terminal q ends the reading, p pauses the picture,
+and arrows and Page Up and Down scroll.
 
 A stall is a time in which a sender sent no data. Its cause is what took most of
 that time:

@@ -1,6 +1,6 @@
 //! The ends of vifs, read from reports.
 
-use crate::top::sample::{Port, Sample};
+use crate::sample::{Port, Sample};
 use grantway_command::error::CommandError;
 use serde::Deserialize;
 use serde_json::{Map, Value};

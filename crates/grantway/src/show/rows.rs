@@ -1,11 +1,10 @@
 //! Rows of each subject, as a table of 80 columns and as JSON.
 
 use super::ends::{Backend, Ends, frontend_vif};
-use crate::top::sample::Worker;
-use crate::top::scaled;
+use crate::sample::Worker;
 use grantway_command::error::CommandError;
 use grantway_command::output;
-use grantway_command::table::Table;
+use grantway_command::table::{Table, scaled};
 use serde::Serialize;
 use serde_json::json;
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! Two samples of a backend, and what went on between them.
 
-use super::sample::{Queue, Sample, Vif, Worker};
+use crate::sample::{Queue, Sample, Vif, Worker};
 use crate::shares::{Part, Parts};
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -1,25 +1,22 @@
 //! `grantway top` shows what running backends do now.
 //!
-//! [`sample`] is a backend's report, [`figures`] are the rates between two, and [`screen`] makes
-//! text of them, which [`live`] shows on a terminal. A backend does no work for this command but to report.
+//! [`figures`] are the rates between two reports of a backend, and [`screen`] makes text of them. A
+//! backend does no work for this command but to report.
 
 mod figures;
-mod live;
-pub mod sample;
 mod screen;
 #[cfg(test)]
 mod tests;
 
-pub use screen::scaled;
-
 use crate::running::{FolderArgs, REMEDY, reports};
+use crate::sample::Sample;
+use crate::terminal::{SLICE, Step, Terminal, View};
 use clap::Args;
-use figures::Figures;
+use figures::{Figures, Order};
 use grantway_command::args::seconds;
 use grantway_command::error::CommandError;
 use grantway_command::output;
-use live::{Screen, Step, View};
-use sample::Sample;
+use grantway_command::wait::Signals;
 use serde::Deserialize;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -97,8 +94,9 @@ fn watch(
     interval: Duration,
     mut before: BTreeMap<String, Sample>,
 ) -> Result<(), CommandError> {
-    let mut screen = Screen::open()?;
-    let mut view = View::default();
+    let signals = Signals::take()?;
+    let mut terminal = Terminal::open("s sort  ")?;
+    let (mut view, mut order) = (View::default(), Order::default());
     // The first figures come soon.
     let mut after = before.clone();
     let mut wait = interval.min(FIRST);
@@ -109,12 +107,38 @@ fn watch(
             figures.values_mut().for_each(|figures| figures.sort(order));
             text(&figures)
         };
-        if screen.show(&mut view, Instant::now() + wait, sorted)? == Step::Quit {
-            return Ok(());
+        let end = Instant::now() + wait;
+        let mut shown = sorted(order);
+        terminal.draw(&view, &note(order), &shown)?;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() && !view.is_held {
+                break;
+            }
+            if signals.came().is_some() {
+                return Ok(());
+            }
+            let left = if view.is_held { SLICE } else { left.min(SLICE) };
+            match terminal.key(&mut view, &shown, left)? {
+                None => continue,
+                Some(Step::Quit) => return Ok(()),
+                Some(Step::Own('s')) => {
+                    order = order.next();
+                    view.restart();
+                    shown = sorted(order);
+                }
+                Some(Step::Own(_) | Step::Stay) => {}
+            }
+            terminal.draw(&view, &note(order), &shown)?;
         }
         (before, after) = (after, samples(dir)?);
         wait = interval;
     }
+}
+
+/// Returns the words about an order in the last line of the screen.
+fn note(order: Order) -> String {
+    format!("by {}, ", order.name())
 }
 
 fn between(

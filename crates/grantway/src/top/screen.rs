@@ -3,7 +3,7 @@
 use super::figures::{Figures, UplinkFigures, VifFigures};
 use crate::shares::{self, Part};
 use grantway_backend::Checksums;
-use grantway_command::table::Table;
+use grantway_command::table::{Table, scaled};
 
 /// Returns the text for one backend.
 pub fn show(name: &str, figures: &Figures) -> String {
@@ -160,22 +160,4 @@ fn drops(vifs: &[VifFigures]) -> Table {
         }
     }
     table
-}
-
-/// Returns a number in at most six characters: 0.5, 42, 1.23k, 12.3M.
-pub fn scaled(n: f64) -> String {
-    let (mut n, mut unit) = (n, "");
-    for further in ["k", "M", "G", "T"] {
-        if n < 999.5 {
-            break;
-        }
-        (n, unit) = (n / 1000.0, further);
-    }
-    match unit {
-        "" if n >= 9.95 || n == 0.0 => format!("{n:.0}"),
-        "" => format!("{n:.1}"),
-        _ if n < 9.995 => format!("{n:.2}{unit}"),
-        _ if n < 99.95 => format!("{n:.1}{unit}"),
-        _ => format!("{n:.0}{unit}"),
-    }
 }

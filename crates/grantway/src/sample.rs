@@ -1,4 +1,4 @@
-//! Report of a backend. Two reports make a rate.
+//! Report of a backend, as `show` and `top` read it. Two reports make a rate.
 
 use crate::shares::{Part, Parts};
 use serde::Deserialize;
