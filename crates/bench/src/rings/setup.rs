@@ -13,10 +13,9 @@ use grantway_command::process::pin;
 use grantway_embedded::{Domain, Host, HostGuard, Role};
 use grantway_frontend::Vif;
 use grantway_hypervisor::{DomId, Platform};
-use grantway_ports::{PortSpec, uptime, wall};
-use grantway_vector::nodes::Checks;
+use grantway_ports::PortSpec;
+use grantway_vector::Secret;
 use grantway_vector::path::{self, Nodes};
-use grantway_vector::{Nanos, Secret};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -79,14 +78,7 @@ fn backend(
     queues: u16,
     rules: &str,
 ) -> Result<Backend, CommandError> {
-    let nodes = Nodes::All(path::Settings {
-        secret: SECRET,
-        clock: || uptime().as_nanos() as Nanos,
-        capture: None,
-        wall: wall(),
-        checks: Checks::Leave,
-        merge: true,
-    });
+    let nodes = Nodes::All(path::Settings { merge: true, ..path::Settings::new(SECRET) });
     let config = config(Policy::Persistent, folder, nodes);
     let settings = Settings {
         queues: queues.into(),
