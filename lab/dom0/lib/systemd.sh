@@ -60,10 +60,24 @@ systemd_answers() { [ -S /run/systemd/private ]; }
 in_systemd() { nsenter -t "$systemd_pid" -m -p "$@"; }
 systemctl() { in_systemd /usr/bin/systemctl --no-pager "$@"; }
 
+# options_file [OPTIONS...]: the lines of a file that has these options.
+options_file() {
+    while [ $# -gt 0 ]; do
+        printf '%s = ' "${1#--}"
+        shift
+        case ${1---} in
+            --*) echo true; continue ;;
+            *[!0-9]*) printf '"%s"\n' "$1" ;;
+            *) echo "$1" ;;
+        esac
+        shift
+    done
+}
+
 # unit_serves [OPTIONS...]: the unit with these options of the backend, started or started anew;
 # it has come back as systemd was told READY=1.
 unit_serves() {
-    printf 'GRANTWAY_BACKEND_OPTIONS="%s"\n' "$*" >/etc/default/grantway
+    options_file "$@" >/etc/grantway/backend.toml
     unit_options="${unit_options-} $*"
     systemctl daemon-reload
     # A unit that is passed over is no failure to it.
