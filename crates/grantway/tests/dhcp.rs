@@ -149,6 +149,8 @@ fn a_real_server_gives_renews_and_changes_an_address() {
             assert!(guest.lease().is_some(), "it is never without its address");
             guest.lease() == lease("10.99.1.50", gateway)
         });
+        // Its log is read by another thread, and may come after the packets that it tells of.
+        first.wait_said("DHCPACK", PROMPT);
         assert_eq!(times(&first, "DHCPDISCOVER"), 0, "{}", first.said());
     }
 
@@ -158,7 +160,7 @@ fn a_real_server_gives_renews_and_changes_an_address() {
     let mut second = server(&outside, &site, "10.99.1.60", "10.99.1.250");
     guest.ahead += Duration::from_secs(LEASE / 2 + 1);
     guest.run("another lease", |guest| guest.lease() == lease("10.99.1.60", "10.99.1.250"));
-    assert!(times(&second, "DHCPNAK") > 0, "{}", second.said());
+    second.wait_said("DHCPNAK", PROMPT);
 
     // Without a server the lease ends.
     second.kill();
