@@ -113,6 +113,16 @@ wait_for 20 closed
 unit_setting_off close
 say "SIGINT: both ends of the vif are Closed"
 
+# The file's own check, before a restart: a fault is named with its line.
+checked() { grantway backend --config /etc/grantway/backend.toml --check; }
+checked >&2
+echo 'polcy = "copy"' >>/etc/grantway/backend.toml
+refuse checked >$LAB/logs/checked 2>&1
+cat $LAB/logs/checked >&2
+grep -q 'line [0-9]*, column 1: found "polcy"' $LAB/logs/checked || fail "the check did not name the line and the key"
+unit_options="$unit_options --config --check"
+say "a file of options with a fault is rejected before a restart: $(grep -m 1 polcy $LAB/logs/checked)"
+
 # The backend's own bridge.
 unit_serves --port bridge --uplink tap:gw0 --checksum full
 xl destroy g1
