@@ -33,7 +33,7 @@ pub struct Words {
     pub stack_log: bool,
     /// True if the guest polls for frames and does not sleep.
     pub polls: bool,
-    /// What it does with its vif.
+    /// Work of the guest with its vif.
     pub task: Task,
     /// Words that are not known.
     pub unknown: Vec<String>,

@@ -1,13 +1,13 @@
-//! What a flooding vif leaves to another of its fair share, by the processor time of a
-//! worker's thread: for `make measure`, which judges it. `tests/neighbours.rs` has the same by
-//! counted work.
+//! Share of the worker's time that a vif keeps beside a flooding vif, by the processor time of
+//! the worker's thread. `make measure` runs this bench and judges the figures.
+//! `tests/neighbours.rs` tests the same by counted work.
 //!
-//! All guests are driven by one thread, which has far less to do for a frame than the worker,
-//! and time is what the worker used of its processor: so it is the worker that shares out,
-//! whatever the kernel's scheduler does. What the victim moves beside an equal neighbour and
-//! beside a flooding one is measured in short slices, interleaved. Prints a line of JSON for
-//! each flood: the ratios. Before them comes one for each flood of a bridge with many guests:
-//! the longest rounds of the worker, each of a backend that was started for it.
+//! One thread drives all guests. It has far less to do per frame than the worker, and a slice
+//! is measured in processor time of the worker. So the worker divides the time, not the
+//! kernel's scheduler. The victim's rates beside an equal neighbour and beside a flooding one
+//! are measured in short slices, interleaved. Prints a line of JSON for each flood: the ratios.
+//! Before these lines comes one for each flood of a bridge with many guests: the longest rounds
+//! of the worker, each of a backend that was started for it.
 
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -26,8 +26,8 @@ const SETTLE: Duration = Duration::from_millis(2);
 /// Comparisons, each of four slices, for each flood.
 const ROUNDS: usize = 15;
 
-/// What the worker used of its processor: the only thread beside this one that has
-/// anything to do.
+/// Returns the processor time that the worker used: the process's time without this thread's.
+/// No other thread has anything to do.
 fn workers_time() -> Duration {
     let time = |clock| {
         let time = clock_gettime(clock);
@@ -73,8 +73,8 @@ impl Scene {
         }
     }
 
-    /// What is left of the victim's share beside a flood, compared with what it has beside
-    /// an equal neighbour: a ratio for each comparison.
+    /// Prints the victim's rate beside a flood, divided by its rate beside an equal neighbour:
+    /// one ratio for each comparison.
     fn left(&mut self, own: Habit, equal: Habit, flood: Habit) {
         self.guests[0].takes_up(own);
         let ratios: Vec<String> = (0..ROUNDS)

@@ -45,7 +45,7 @@ const HEAP_MORE: u64 = 16;
 const OWED: usize = LANES as usize;
 const MAPPINGS_MORE: usize = OWED + 16;
 
-/// How a vif ends.
+/// End of a vif.
 #[derive(Debug, Clone, Copy)]
 enum End {
     /// The toolstack asks its backend to close, and the guest follows.
@@ -56,10 +56,10 @@ enum End {
     Dies,
 }
 
-/// What the process and the host hold.
+/// Resources that the process and the host hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Held {
-    /// What is exactly the same in the end.
+    /// Counts that must be exactly the same in the end.
     exact: Exact,
     descriptors: usize,
     mappings: usize,
@@ -80,7 +80,7 @@ struct Exact {
 }
 
 impl Exact {
-    /// Whether all guests' processes have ended, and the host knows it.
+    /// Returns true if all guests' processes have ended, and the host knows it.
     fn is_as_idle_as(&self, fresh: &Self) -> bool {
         let Self { threads, mapped, tables, .. } = self;
         let host =
@@ -123,7 +123,7 @@ struct Lane<'a> {
     domain: Option<Arc<Domain>>,
 }
 
-/// What the lanes share.
+/// Parts of the world that all lanes use.
 struct Shared<'a> {
     tools: &'a Arc<Domain>,
     dir: &'a std::path::Path,
@@ -132,8 +132,8 @@ struct Shared<'a> {
 }
 
 impl Lane<'_> {
-    /// A vif that was never there before comes and goes: what is kept of it by its
-    /// name stays apart from what is kept of others.
+    /// Attaches a vif and ends it. The vif's name was never used before, so records that are
+    /// kept by name are not those of an earlier vif.
     fn cycle(&mut self, devid: u32, end: End) {
         let Shared { dir, control, ports, .. } = self.world;
         let (id, vif) = (self.guest, VifId { domain: self.guest, devid });
@@ -205,7 +205,7 @@ fn step(guest: &mut Vif, what: &str, mut holds: impl FnMut(&mut Vif) -> bool) {
     }
 }
 
-/// So many cycles of each lane, with vifs numbered from `from`.
+/// Runs `cycles` cycles in each lane, with vifs numbered from `from`.
 fn run(world: &World, from: u32, cycles: u32) {
     let shared = Shared {
         tools: &world.tools,

@@ -22,10 +22,10 @@ use support::world::World;
 /// slice before are served.
 const SLICE: Duration = Duration::from_millis(40);
 const SETTLE: Duration = Duration::from_millis(4);
-/// What must be left of the fair share.
+/// Smallest allowed part of the fair share.
 const LEAST: f64 = 0.9;
 
-/// What work costs, in nanoseconds: about what it does on the embedded host.
+/// Prices of work in nanoseconds, similar to those on the embedded host.
 const A_TURN: u64 = 300;
 const A_BATCH: u64 = 1300;
 const A_COPY: u64 = 400;
@@ -39,12 +39,14 @@ const AWAY_EVERY: u32 = 7;
 thread_local! {
     /// Readings of the clock that passes while the worker is away.
     static READ: Cell<u32> = const { Cell::new(0) };
-    /// What the worker used so far, and the backend's domain, of the control thread.
+    /// Nanoseconds of the worker's turns so far. `PLATFORM` is the backend's domain. Both are
+    /// values of the control thread.
     static USED: Cell<u64> = const { Cell::new(0) };
     static PLATFORM: RefCell<Option<Arc<Domain>>> = const { RefCell::new(None) };
 }
 
-/// What the worker was asked for so far, by the price list.
+/// Returns the price of the worker's work so far, by the price list. Each reading counts as a
+/// turn.
 fn meter() -> Duration {
     USED.set(USED.get() + A_TURN);
     let asked = PLATFORM.with_borrow(|platform| match platform {
@@ -56,7 +58,8 @@ fn meter() -> Duration {
     Duration::from_nanos(USED.get() + work + copy_bytes * A_KILOBYTE / 1024)
 }
 
-/// What passed, by a clock that does not stand still while another thread has the processor.
+/// Returns the time that passed so far. This clock also runs while another thread has the
+/// processor.
 fn passed() -> Duration {
     READ.set(READ.get() + 1);
     meter() + AWAY * (READ.get() / AWAY_EVERY)
@@ -87,7 +90,8 @@ impl Scene {
         Self { world, guests: Vec::new() }
     }
 
-    /// What each guest does, and then a round of the worker; what that has used so far.
+    /// Lets each guest act, then the worker for one round. Returns the price of the worker's
+    /// work so far.
     fn act(&mut self) -> Duration {
         for guest in &mut self.guests {
             guest.sends();
@@ -99,7 +103,8 @@ impl Scene {
         })
     }
 
-    /// Slots of each guest's that are served in a second of the worker's time.
+    /// Returns the number of slots of each guest that are served per second of the worker's
+    /// time.
     fn run(&mut self, time: Duration) -> Vec<f64> {
         let served = |scene: &Self| scene.guests.iter().map(Guest::served).collect::<Vec<_>>();
         let (before, start) = (served(self), self.act());
@@ -113,8 +118,8 @@ impl Scene {
         }
     }
 
-    /// What is left of the victim's share beside a flood, compared with what it
-    /// has beside an equal neighbour, which has as much.
+    /// Checks the victim's share beside a flood against its share beside an equal neighbour,
+    /// and that the two equal guests have equal shares.
     fn left(&mut self, own: Habit, equal: Habit, flood: Habit) {
         for victim in [0, 1] {
             let neighbour = 1 - victim;

@@ -52,7 +52,7 @@ impl Guest {
     }
 }
 
-/// Whether no step of the control thread did more than it may.
+/// Checks that no step of the control thread exceeded its limit of work.
 fn steps_are_bounded(world: &World) {
     let (most, limit) = world.control().with(|backend| backend.control_work());
     assert!(most > 0 && most <= limit, "{most} of {limit}");

@@ -23,10 +23,10 @@ use support::rings::{SLOTS, slot};
 use support::tcp::Tcp;
 use support::world::World;
 
-/// What a round may take.
+/// Time that a round may take at most.
 const BAR: Duration = Duration::from_millis(5);
 
-/// What work costs, in nanoseconds: about what it does on the embedded host.
+/// Prices of work in nanoseconds, similar to those on the embedded host.
 const A_TURN: u64 = 300;
 const A_BATCH: u64 = 1300;
 const A_COPY: u64 = 400;
@@ -35,14 +35,16 @@ const A_SIGNAL: u64 = 200;
 const A_SEGMENT: u64 = 150;
 
 thread_local! {
-    /// The turns of the worker so far, and the backend's domain, of the control thread.
+    /// Turns of the worker so far. `PLATFORM` is the backend's domain. All three are values of
+    /// the control thread.
     static TURNS: Cell<u64> = const { Cell::new(0) };
-    /// What each of them costs, whatever it moves.
+    /// Price of a turn in nanoseconds, whatever the turn moves.
     static EACH: Cell<u64> = const { Cell::new(A_TURN) };
     static PLATFORM: RefCell<Option<Arc<Domain>>> = const { RefCell::new(None) };
 }
 
-/// What the worker was asked for so far, by the price list, segments not counted.
+/// Returns the price of the worker's work so far without segments, by the price list. Each
+/// reading counts as a turn.
 fn meter() -> Duration {
     TURNS.set(TURNS.get() + 1);
     let asked = PLATFORM.with_borrow(|platform| match platform {
@@ -79,7 +81,8 @@ impl Scene {
         scene
     }
 
-    /// What each guest does, and then a round, so often; what the longest round took.
+    /// Runs `rounds` rounds. In each, every guest acts, then the worker takes a round. Returns
+    /// the price of the longest round.
     fn act(&mut self, rounds: usize) -> Duration {
         let mut longest = Duration::ZERO;
         for _ in 0..rounds {
@@ -280,8 +283,9 @@ fn all_receivers_that_one_frame_finds_broken_are_taken_out_of_service() {
     scene.ends();
 }
 
-/// What a burst of the uplink costs is bounded like a turn of a guest: large frames that each
-/// of a hundred guests takes in segments only, to all of them, and to one after the other.
+/// Work for a burst of the uplink is limited like a turn of a guest. The burst has large
+/// frames, which each of 100 guests accepts in segments only: to all guests, and to one after
+/// the other.
 #[test]
 fn no_flood_of_the_uplink_makes_a_round_long() {
     const GUESTS: u16 = 100;

@@ -1,4 +1,4 @@
-//! How worker threads start.
+//! Start of worker threads.
 
 use grantway_backend::{Backend, BackendConfig, OnWorker, Settings, StartError, WaitMode};
 use grantway_embedded::{Domain, Host, HostGuard, Role};

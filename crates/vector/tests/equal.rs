@@ -95,7 +95,8 @@ fn prefix(v6: bool, host: u8, which: u8) -> Prefix {
 
 /// Both ends of a connection, the lower first.
 type Ends = [(IpAddr, u16); 2];
-/// Whether the lower began it, whether it was answered, or is ending, until when.
+/// State of a connection: true if the lower end began it, true if it was answered, true if it
+/// is ending, and the time at which it is forgotten.
 type Known = (bool, bool, bool, u64);
 
 /// The plain program.
@@ -123,7 +124,8 @@ impl Plain<'_> {
         fits
     }
 
-    /// What becomes of a packet: where it goes, and by which queue.
+    /// Returns the ports that a packet goes to, and the queue for each. Counts a packet that is
+    /// dropped.
     fn take(&mut self, packet: &Packet, now: u64) -> Vec<(u16, Option<u16>)> {
         match self.judge(packet, now) {
             Ok(out) => out,
@@ -463,7 +465,8 @@ fn settings() -> impl Strategy<Value = Settings> {
 
 type Drops = BTreeMap<Reason, u64>;
 
-/// What comes out of the graph.
+/// Runs bursts through the graph, in lists of `list` packets. Returns the frames that come out,
+/// and the counts of drops.
 fn run(rules: &Arc<Rules>, bursts: &[(u64, Vec<Packet>)], list: usize) -> (Vec<Given>, Drops) {
     let mut bench = Bench::new(rules.clone(), PORTS, Checks::Verify);
     let mut given = Vec::new();

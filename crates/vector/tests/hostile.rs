@@ -23,7 +23,7 @@ fn plain(kind: Kind, is_v6: bool) -> Packet {
 const TCP: Kind = Kind::Tcp { ports: [1000, 80], flags: 0x10 };
 const UDP: Kind = Kind::Udp { ports: [1000, 53] };
 
-/// Why a frame is dropped; none where it goes on.
+/// Returns the reason why a frame is dropped, or none if it goes on.
 fn verdict(bench: &mut Bench, bytes: &[u8], offload: Offload) -> Option<Reason> {
     let before = bench.graph.drops().clone();
     let given = bench.run(&[(0, bytes.to_vec(), offload)], 1, 0);
@@ -231,7 +231,7 @@ fn fragment(at: u16, length: usize, more: bool) -> Vec<u8> {
     frame
 }
 
-/// Why each is dropped, of one packet.
+/// Returns for each fragment of one packet the reason why it is dropped, or none.
 fn fragments(pieces: &[(u16, usize, bool)]) -> Vec<Option<Reason>> {
     let mut bench = bench();
     let one = |&(at, length, more): &_| {

@@ -1,4 +1,4 @@
-//! What is merged is cut again into the same frames.
+//! Frames that are merged are cut again into the same frames.
 
 mod common;
 
@@ -179,7 +179,8 @@ fn what_is_no_segment_goes_as_it_came() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
 
-    /// Whatever a guest sends: cut again it is, flow by flow, what came.
+    /// For any frames of a guest: the merged frames, cut again, are the frames that came, for
+    /// each flow.
     #[test]
     fn what_a_port_is_given_is_what_came(
         steps in proptest::collection::vec(

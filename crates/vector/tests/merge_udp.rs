@@ -301,8 +301,8 @@ fn segmentation_of_udp_for_what_is_no_udp() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Whatever a guest sends: cut again it is, flow by flow, what came. Only identifications
-    /// without a meaning may differ.
+    /// For any frames of a guest: the merged frames, cut again, are the frames that came, for
+    /// each flow. Only identifications without a meaning may differ.
     #[test]
     fn merged_and_cut_again(
         steps in proptest::collection::vec(

@@ -19,11 +19,11 @@ use grantway_testkit::Numbers;
 pub struct Attack {
     pub name: &'static str,
     pub run: fn(&mut Stage<'_>) -> Result<(), Error>,
-    /// Whether it breaks a rule for which the backend has to end the connection.
+    /// True if the attack breaks a rule for which the backend has to end the connection.
     pub ends: bool,
 }
 
-/// Where an attack takes place: a connection that was made by the rules.
+/// Connection on which an attack takes place. It was made by the rules.
 pub struct Stage<'a> {
     pub enemy: &'a mut Enemy,
     pub rings: &'a mut Rings,

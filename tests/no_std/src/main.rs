@@ -24,7 +24,7 @@ use grantway_netif::{Offload, XenbusState};
 use mock::Mock;
 use netback::{BACK, FRONT, MAC, Netback, attach, guest_state, offer, show};
 
-/// Where the program begins, from `sys`.
+/// Runs the checks and ends the program, which begins here: `sys` calls this function.
 extern "C" fn start() -> ! {
     let mut checks = Checks::default();
     match conversation(&mut checks) {

@@ -17,7 +17,7 @@ use grantway_ring::{SharedPage, SharedRun};
 /// The guest's domain.
 pub const GUEST: DomId = DomId(1);
 
-/// What both ends reach.
+/// State that both ends share: store, grants, event channels.
 #[derive(Default)]
 pub struct World {
     nodes: BTreeMap<String, Vec<u8>>,
@@ -33,7 +33,7 @@ pub struct World {
 struct Signals {
     to_backend: u64,
     to_guest: u64,
-    /// Those of `to_guest` that the guest took in.
+    /// Number of signals in `to_guest` that the guest has seen.
     seen: u64,
 }
 
@@ -93,7 +93,7 @@ impl World {
         self.ports.entry(port).or_default().to_guest += 1;
     }
 
-    /// How often the guest signalled.
+    /// Returns the number of signals that the guest sent on a port.
     pub fn signals_to_backend(&self, port: u32) -> u64 {
         self.ports.get(&port).map_or(0, |signals| signals.to_backend)
     }
@@ -113,7 +113,7 @@ unsafe impl Sync for OneThread {}
 pub struct Mock(Arc<OneThread>);
 
 impl Mock {
-    /// What is behind it, for a moment.
+    /// Borrows the shared state for a moment.
     pub fn world(&self) -> RefMut<'_, World> {
         self.0.0.borrow_mut()
     }

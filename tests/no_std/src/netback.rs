@@ -76,7 +76,7 @@ impl Netback {
         })
     }
 
-    /// How often the guest signalled of what it sent.
+    /// Returns the number of signals that the guest sent for its packets.
     pub fn signals(&self) -> u64 {
         self.mock.world().signals_to_backend(self.tx_port)
     }

@@ -1,5 +1,4 @@
-//! What a unikernel has of its own: a start, an end, words on a console, and
-//! an allocator over an arena.
+//! Basis of a unikernel: a start, an end, a console, and an allocator over an arena.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
@@ -94,7 +93,7 @@ fn panicked(info: &core::panic::PanicInfo<'_>) -> ! {
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() {}
 
-/// As above.
+/// Named by the precompiled `alloc`, and never called: a panic aborts.
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 extern "C" fn _Unwind_Resume() -> ! {

@@ -77,7 +77,7 @@ fn are_segments(tcp: Tcp, segments: &[Vec<u8>], whole: &[u8]) {
     assert!(got == whole, "{tcp:?}: {} bytes of {}", got.len(), whole.len());
 }
 
-/// The same bytes but for the checksum, which is complete.
+/// Checks that `found` has the bytes of `sent`, except for the checksum, which is complete.
 #[track_caller]
 fn is_completed(found: &[u8], sent: &[u8]) {
     assert!(is_whole(found), "a blank checksum in {} bytes", found.len());

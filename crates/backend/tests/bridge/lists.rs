@@ -1,4 +1,5 @@
-//! What a list of packets comes to is what its packets one by one come to.
+//! Packets that are sent as a list, and the same packets sent one by one: each receiver gets
+//! the same frames in the same order.
 
 use crate::guest::{BROADCAST, Guest, NOBODY, frame, three};
 use crate::support::port::UPLINK;
@@ -41,7 +42,7 @@ fn bursts(numbers: &mut Numbers, own: [[u8; 6]; 3]) -> Vec<Vec<Sent>> {
     (0..20).map(|_| burst(numbers)).collect()
 }
 
-/// What each guest and the uplink were given.
+/// Frames that each guest and the uplink received.
 #[derive(Debug, PartialEq, Eq)]
 struct Given {
     guests: [Vec<Vec<u8>>; 3],
@@ -53,7 +54,8 @@ fn posted(guest: &Guest) -> usize {
     guest.rings.rx_prod.wrapping_sub(guest.rings.rx_cons) as usize
 }
 
-/// Sends them so many at a time, in one publication.
+/// Sends the frames of a seed, and publishes at most `most` packets at a time. Returns the
+/// frames that arrived.
 fn carry(seed: u64, most: usize) -> Given {
     let mut world = World::bridged();
     let mut guests = three(&mut world);

@@ -375,8 +375,9 @@ fn staging_payload_rewritten_after_the_header_was_read() {
     }
 }
 
-/// Whom a frame is for, what it is and what it sums up to is judged on the bytes
-/// that go on, whatever becomes of the sender's page meanwhile.
+/// Changes a payload while the backend reads it. The receiver, the kind and the checksum of a
+/// frame must be judged on the bytes that are sent on, even if the sender's page changes
+/// meanwhile.
 fn a_payload_changes(staged: bool, kinds: &[Tcp]) {
     const ROUNDS: u16 = 300;
     /// The writer may get no processor for a while.

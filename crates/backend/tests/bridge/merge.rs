@@ -15,14 +15,14 @@ use grantway_ports::finish::{SegmentChecksum, Segments};
 use std::time::Instant;
 
 const SEGMENT: u16 = 1000;
-/// As many as the sender has pages for, and a little.
+/// Bytes of a large frame's payload: 20 segments, of which the last is shorter.
 const PAYLOAD: usize = 19_500;
 
-/// What a guest says that takes no large frames.
+/// Keys of a guest that accepts no large frames.
 const NO_LARGE: [(&str, &str); 2] =
     [("feature-gso-tcpv4", "0"), ("feature-ipv6-csum-offload", "1")];
 
-/// Three guests, of which the last takes no large frames.
+/// Three guests, of which the last accepts no large frames.
 fn guests(world: &mut World) -> [Guest; 3] {
     let all = [("feature-gso-tcpv6", "1"), ("feature-ipv6-csum-offload", "1")];
     let mut guests = [1, 2, 3].map(|number| {

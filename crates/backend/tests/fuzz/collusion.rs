@@ -1,5 +1,6 @@
-//! What two guests do together, and over the control ring: on a bridge a turn of one
-//! reaches into the other, and what all vifs share can be used up by both.
+//! Attacks by two guests together, and attacks over the control ring. On a bridge, a turn of
+//! one guest also uses the rings and pages of the other, and two guests can use up what all
+//! vifs share.
 
 use super::Side;
 use super::guest::{Acts, room};

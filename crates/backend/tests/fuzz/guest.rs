@@ -1,5 +1,5 @@
-//! What the guests do, one random act after the other. Most of it is nearly
-//! right: what is wholly wrong ends a connection at its first check.
+//! Random acts of the hostile guests, one after the other. Most of what they write is nearly
+//! valid: the first check of a wholly invalid value ends the connection.
 
 use super::support::hostile::frame;
 use super::support::port::UPLINK;
@@ -48,14 +48,15 @@ fn extra(numbers: &mut Numbers, more: bool) -> [u32; 3] {
     }
 }
 
-/// Whether what this slot names begins a page, as what is received does: who was given a frame
-/// of another's that went to all would send it on, whole or shorter.
+/// Returns true if the bytes that this slot names begin at the start of a page, as received
+/// frames do. The hostile guests send no such slot: a guest that received another guest's
+/// broadcast would send it on, whole or shortened.
 pub fn begins_page(slot: [u32; 3]) -> bool {
     slot[1] & 0xffff == 0
 }
 
-/// The slots of a packet that is right, but once in a while for one word. None begins
-/// where received frames do.
+/// Returns the slots of a packet that is valid, except that one word is wrong once in a while.
+/// No slot begins at the start of a page, where received frames do.
 fn packet(numbers: &mut Numbers, pages: &Pages, rings: &Rings) -> Vec<[u32; 3]> {
     let fragments = if numbers.once_in(3) { numbers.below(20) } else { 0 };
     let mut extras = if numbers.once_in(8) { 1 + numbers.below(3) } else { 0 };

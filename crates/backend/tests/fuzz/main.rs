@@ -79,7 +79,7 @@ const ACTIONS: usize = 200;
 const TROUBLED: usize = 16;
 const SEED: u64 = 0x4757;
 
-/// How long a world is fuzzed.
+/// Length of a world's fuzzing.
 #[derive(Debug, Clone, Copy)]
 enum Work {
     Rounds(u64),
@@ -99,14 +99,15 @@ fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// What a guest shares beside its rings.
+/// Pages that a guest shares in addition to its rings.
 struct Pages {
     pool: Granted,
     memory: Vec<SharedPage>,
-    /// What it sends to the other one, and lists of what it has staged.
+    /// Frames for the other hostile guest. The next field is the page for lists of pages to
+    /// stage.
     mail: Mail,
     list: Granted,
-    /// Who writes slots: the guest's two threads do not make one of two.
+    /// Lock for writing slots, so that the guest's two threads do not mix two packets.
     slots: Mutex<()>,
 }
 
@@ -133,12 +134,12 @@ struct Side<'a> {
     ctrl: Option<CtrlRing>,
 }
 
-/// Who must not notice.
+/// Honest vifs, which must not notice the attack.
 enum Neighbours {
-    /// A vif with a port of its own; the world has it.
+    /// One vif with a port of its own. The world has it.
     Beside,
-    /// Two behind the bridge, the numbers of the marks that they are sent, and who sends them
-    /// frames that they judge.
+    /// Two guests on the bridge, the numbers of the marks that they get, and the witness that
+    /// sends them frames to judge.
     Bridged(Pair, Numbers, Box<Witness>),
 }
 
@@ -198,7 +199,7 @@ impl Neighbours {
     }
 }
 
-/// What the backend and the guest hold, and what this process does.
+/// Resources that the backend, the hostile guests and this process hold.
 #[derive(Debug, PartialEq, Eq)]
 struct Held {
     mapped: u64,
@@ -306,7 +307,7 @@ struct Fuzz {
     enemies: [Enemy; 2],
     neighbours: Neighbours,
     numbers: Numbers,
-    /// Whether the backend is killed under way.
+    /// True if the backend is killed during the run.
     kills: bool,
     killed: u64,
     connections: u64,

@@ -22,11 +22,12 @@ use std::time::{Duration, Instant};
 pub const ADDRESSES: [[u8; 6]; 2] = [[2, 0x47, 0x57, 1, 0, 1], [2, 0x47, 0x57, 1, 0, 2]];
 const VIFS: [VifId; 2] =
     [VifId { domain: DomId(11), devid: 0 }, VifId { domain: DomId(12), devid: 0 }];
-/// Of frames that say how far a guest has got.
+/// EtherType of marks. A guest that has seen a mark has seen all frames before it.
 pub const MARK_TYPE: [u8; 2] = [0x88, 0xb8];
-/// Of frames by which one says where it is.
+/// EtherType of greetings: frames that show the bridge where a guest is.
 const GREETING_TYPE: [u8; 2] = [0x88, 0xb9];
-/// Whom they are for: a station behind the uplink, so that nobody else has them to send on.
+/// Destination of greetings: a station behind the uplink, so that no other guest gets them and
+/// can send them on.
 const GREETED: [u8; 6] = [2, 0x47, 0x57, 1, 0, 10];
 const SIZES: [usize; 2] = [300, 5000];
 /// Frames on their way, each direction: far from what a queue may hold.
@@ -35,11 +36,11 @@ const WINDOW: u64 = 32;
 #[derive(Default)]
 struct Shared {
     leave: AtomicBool,
-    /// How often it was told to rest or to go on: odd while it is to rest.
+    /// Number of orders so far to rest or to go on. Odd while the guest is to rest.
     orders: AtomicU64,
-    /// The last order to rest that it followed: nothing is on its way from it since.
+    /// Last order to rest that the guest followed. Nothing from the guest is on its way since.
     rests: AtomicU64,
-    /// It is to say where it is, by this number; 0 while it is not.
+    /// Number of the greeting that the guest is to send; 0 if it is to send none.
     greets: AtomicU64,
     connections: AtomicU64,
     sent: AtomicU64,
@@ -54,7 +55,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// It is told to rest, or to go on.
+    /// Orders the guest to rest, or to go on.
     fn is_ordered(&self) {
         self.orders.fetch_add(1, SeqCst);
     }
@@ -203,7 +204,8 @@ impl Drop for Pair {
     }
 }
 
-/// What says where a station is.
+/// Returns the greeting of the station `from`, from which the bridge learns where the station
+/// is.
 fn greeting(from: [u8; 6], number: u64) -> Vec<u8> {
     let mut frame = [&GREETED[..], &from, &GREETING_TYPE, &number.to_be_bytes()].concat();
     frame.resize(60, 0);

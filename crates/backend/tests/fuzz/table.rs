@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-/// What the embedded host calls that memory.
+/// Name that the embedded host gives to the memory of grant tables.
 const NAME: &str = "/memfd:grantway-grants";
 /// Bytes of an entry: flags, domain, frame.
 pub const ENTRY: usize = 8;
@@ -24,7 +24,7 @@ impl Table {
         (Self(new.remove(0).1), booted)
     }
 
-    /// All of it.
+    /// Returns the bytes of the whole table.
     pub fn image(&self) -> Vec<u8> {
         let bytes = self.0.metadata().unwrap().size() as usize;
         let mut image = vec![0; bytes];
@@ -32,7 +32,8 @@ impl Table {
         image
     }
 
-    /// As it was: for when nobody holds a page.
+    /// Writes an earlier image back. The caller makes sure that nobody uses a page of the
+    /// guest.
     pub fn restore(&self, image: &[u8]) {
         self.0.write_all_at(image, 0).unwrap();
     }

@@ -25,18 +25,18 @@ const HOARDERS: u16 = 16;
 /// The vif that comes last, and the station behind the uplink.
 const LAST: u16 = HOARDERS + 1;
 const OUTSIDE: u16 = 200;
-/// So many guests share a slice of the worker's time.
+/// Number of guests that share a slice of the worker's time.
 const MANY: u32 = LAST as u32;
 /// Ten minutes.
 const STEPS: u32 = 60;
 const STEP: Duration = Duration::from_secs(10);
-/// Of each step: connections that are begun, fragmented packets, frames to one that
-/// posts no page.
+/// Counts for each hoarder and step: connections that begin, fragmented packets, and short
+/// frames to a guest that posts no page.
 const BEGUN: u32 = 176;
 const FRAGMENTED: u32 = 40;
 const SHORT: u32 = 80;
-/// Pages that each lists, and in how many lists in a step: one by one, which uses up areas,
-/// and several at once. And what all vifs may have mapped.
+/// Pages of each hoarder for lists, lists in a step, and pages in a list: one, which uses up
+/// areas, or several. `MAPPED` is the limit of what all vifs may have mapped.
 const PAGES: usize = 240;
 const LISTS: usize = 2;
 const LISTED: [usize; 2] = [1, 16];
@@ -48,8 +48,8 @@ const CONNECTIONS: u64 = 65_536;
 /// Frames of the last vif, each way.
 const FRAMES: u16 = 64;
 
-/// What has no known connection is dropped, and UDP to other ports than one: so later
-/// fragments, too, if nobody knows which packet they are of.
+/// Rules that drop TCP packets without a known connection, and UDP packets unless one port is
+/// 5000. So a later fragment is dropped, too, if its packet is not known.
 const RULES: &str = "
     [firewall]
     default = \"accept\"
@@ -85,8 +85,8 @@ fn world() -> World {
     world
 }
 
-/// What of a packet is in a frame: its number, where its bytes begin, and whether more
-/// are to come.
+/// Part of a packet that a frame carries: the packet's number, the offset of the part in bytes,
+/// and true if more parts follow.
 #[derive(Debug, Clone, Copy)]
 struct Part {
     id: u16,
@@ -285,7 +285,8 @@ fn all_send(scene: &mut Scene, frames: impl Fn(usize) -> Vec<Vec<u8>>) {
     });
 }
 
-/// What the last vif has of the worker, beside guests like itself.
+/// Returns the rate of the last vif beside guests like itself, and checks that all rates are
+/// alike.
 fn fair() -> f64 {
     let mut scene = Scene::over(world());
     for number in 1..=LAST {
@@ -331,7 +332,8 @@ fn a_vif_that_comes_after_sixteen_that_hoard_for_ten_minutes_is_served() {
     scene.ends();
 }
 
-/// Whatever is shared is used up, or this would tell little.
+/// Checks that the hoarders have used up what all vifs share. Otherwise the test would show
+/// little.
 fn holds_what_it_may(world: &World) {
     let known = world.control().with(|backend| backend.graph()).unwrap().known;
     let mapped: usize = world.control().report().iter().map(|report| report.mapped).sum();

@@ -10,7 +10,7 @@ use grantway_backend::policy::Policy;
 use grantway_frontend::Wishes;
 use grantway_hypervisor::DomId;
 
-/// What a queue of the real frontend has to be staged.
+/// Pages of a queue of the real frontend that are to be staged.
 const PAGES: usize = 16 + 128 + 128;
 
 fn world() -> World {

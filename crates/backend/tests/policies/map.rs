@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Instant;
 
 const NONE: TxFlags = TxFlags::empty();
-/// What is copied of each packet.
+/// Bytes that are copied of each packet.
 const HEAD: usize = 128;
 
 fn stretches(grefs: &[GrantRef]) -> Vec<Stretch> {

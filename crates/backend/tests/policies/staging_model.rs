@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const QUEUES: u16 = 3;
 const QUOTA: usize = 90;
 
-/// What a guest may name.
+/// References that a guest may name in its lists.
 struct Names {
     writable: Vec<GrantRef>,
     readable: Vec<GrantRef>,
@@ -33,7 +33,7 @@ impl Names {
         of[numbers.below(of.len())]
     }
 
-    /// Whether it can be mapped so.
+    /// Returns true if the reference can be mapped with this access.
     fn grants(&self, gref: GrantRef, access: Access) -> bool {
         let reads = access == Access::ReadOnly && self.readable.contains(&gref);
         reads || self.writable.contains(&gref)

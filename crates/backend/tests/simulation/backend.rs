@@ -48,14 +48,14 @@ fn nodes(by_rules: bool) -> Nodes {
     Nodes::All(path::Settings { clock, ..path::Settings::new(secret) })
 }
 
-/// How the backend is started, each time.
+/// Settings with which the backend is started each time.
 pub struct Setup {
     pub run_folder: PathBuf,
     pub queues: u32,
     pub bridged: bool,
     /// Workers, which take turns.
     pub workers: usize,
-    /// Whether packets go by rules.
+    /// True if rules judge the packets.
     pub by_rules: bool,
     pub policy: PolicyLimits,
     pub lines: Arc<Lines>,
@@ -65,7 +65,8 @@ pub struct Server {
     setup: Setup,
     process: Option<(Arc<Domain>, Backend)>,
     ending: bool,
-    /// It acted on the store outside of a step: what that answered may hold news.
+    /// True if the backend acted on the store outside of a step. An event may have come with
+    /// the answer, and then no descriptor shows it.
     due: bool,
     /// Times that it was killed, and ended in order.
     pub killed: u64,
@@ -81,7 +82,7 @@ impl Server {
         self.process.is_some()
     }
 
-    /// Starts a process, which dies after so many calls.
+    /// Starts a process. If `dies_after` is given, the process dies after this number of calls.
     pub fn start(&mut self, xen: &Xen, dies_after: Option<u64>) {
         let domain = xen.spawn(DomId(0));
         let (lines, process) = (Arc::clone(&self.setup.lines), Arc::clone(&domain));
@@ -166,7 +167,7 @@ impl Server {
         done
     }
 
-    /// What its control thread would do; whether there was anything to do.
+    /// Runs a step of the control thread. Returns false if there was nothing to do.
     pub fn step(&mut self) -> bool {
         let Some((_, backend)) = &self.process else { return false };
         if !std::mem::take(&mut self.due) && !readable(backend.descriptors().into_iter()) {
@@ -183,7 +184,7 @@ impl Server {
         true
     }
 
-    /// What its worker would do; whether there is more.
+    /// Runs a round of the worker. Returns true if there is more to do.
     pub fn serve(&mut self) -> bool {
         self.acts(|backend| backend.serve().unwrap()).unwrap_or(false)
     }

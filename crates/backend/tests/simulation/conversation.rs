@@ -23,7 +23,7 @@ use std::time::Duration;
 /// Frames on their way from one guest at most, so that the bounded queue of one
 /// that has to wait for its turn does not overflow.
 const OUTSTANDING: u64 = 100;
-/// What each must carry, each way, in the end.
+/// Frames that each guest must carry each way in the end.
 const LAST: u64 = 20;
 /// Passes over all actors after which nobody should have anything to do.
 const PASSES: u32 = 20_000;
@@ -31,7 +31,7 @@ const PASSES: u32 = 20_000;
 /// 10 s.
 const PATIENT: Duration = Duration::from_secs(8);
 
-/// What may happen in a conversation besides frames.
+/// Events that may disturb a conversation.
 #[derive(Debug, Clone, Copy)]
 struct Trouble {
     guest_kills: bool,
@@ -45,7 +45,7 @@ struct Trouble {
     long: bool,
 }
 
-/// How far a vif's removal is.
+/// Progress of a vif's removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Attachment {
     Attached,
@@ -145,7 +145,7 @@ impl Conversation {
         let _ = writeln!(self.story, "{what}");
     }
 
-    /// What happened, for who wants to know why it failed.
+    /// Returns the events of the conversation, for a message about its failure.
     pub fn story(&self) -> String {
         self.story.clone()
     }
@@ -424,7 +424,7 @@ impl Conversation {
         }
     }
 
-    /// Where everybody stands.
+    /// Returns the state of every guest and its vif, for a message about a failure.
     fn stand(&mut self) -> String {
         let mut stand = String::new();
         for number in 0..self.guests.len() {
@@ -487,8 +487,8 @@ impl Conversation {
         self.look_at_mappings();
     }
 
-    /// What guests believe to be staged is what the backend has mapped, whoever was
-    /// killed in between; and nothing is mapped for packets that have arrived.
+    /// Checks that the backend has mapped exactly the pages that guests believe to be staged,
+    /// even after kills, and that no page is mapped for packets that have arrived.
     fn look_at_mappings(&mut self) {
         for guest in &self.guests {
             let report = self.server.report_of(guest.id).expect("it is served");

@@ -24,7 +24,7 @@ const PAGES: usize = 8;
 const FRAMES: usize = 16;
 const BYTES: u16 = 60;
 
-/// What it did to whom.
+/// Act of a hostile guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
     Nothing,
@@ -105,7 +105,7 @@ impl Enemy {
         }
     }
 
-    /// What is to be done before it is connected.
+    /// Takes the next step towards a connection. Returns none if the guest is connected.
     fn negotiates(&mut self, xen: &Xen) -> Option<Act> {
         let (front, back) = (frontend_path(self.id), backend_path(DomId(0), self.id));
         let process = self.process(xen);

@@ -28,7 +28,7 @@ pub fn survived<T>(body: impl FnOnce() -> T) -> Option<T> {
     }
 }
 
-/// Whether any of them may be read from.
+/// Returns true if at least one of the descriptors can be read.
 pub fn readable<'a>(fds: impl Iterator<Item = BorrowedFd<'a>>) -> bool {
     let mut fds: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
     poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() > 0
@@ -64,14 +64,14 @@ pub struct Guest {
     number: usize,
     wishes: Wishes,
     process: Option<Process>,
-    /// It found nothing to do and waits for a signal.
+    /// True if the guest found nothing to do and waits for a signal.
     asleep: bool,
     made: Generator,
     pending: Option<Vec<u8>>,
     /// Frames that it is still to send.
     pub to_send: u64,
     pub sent: u64,
-    /// What came for it.
+    /// Checker of the frames that the guest received.
     pub seen: Checker,
     /// Something was done to it that may cost frames.
     pub disturbed: bool,
@@ -151,7 +151,7 @@ impl Guest {
         self.vif().map(Vif::status)
     }
 
-    /// What it has staged.
+    /// Returns the staging state of each queue.
     pub fn staging(&self) -> Vec<StagingState> {
         self.vif().map(Vif::staging).unwrap_or_default()
     }
@@ -160,7 +160,7 @@ impl Guest {
         self.process.as_ref()?.vif.as_ref()
     }
 
-    /// Whether it has something to do.
+    /// Returns true if the guest has something to do.
     pub fn is_ready(&self) -> bool {
         match self.vif() {
             None => false,
@@ -169,7 +169,7 @@ impl Guest {
         }
     }
 
-    /// Starts the process, and looks for the vif; whether it is there now and was
+    /// Starts the process, and looks for the vif. Returns true if the vif is there now and was
     /// not before.
     pub fn opens(&mut self, xen: &Xen) -> bool {
         let process = self.process.get_or_insert_with(|| {
@@ -226,7 +226,8 @@ impl Guest {
         self.connections += u64::from(self.is_connected() && !was_connected);
     }
 
-    /// Whether it sleeps while there is something for it that nobody signalled.
+    /// Returns true if the guest sleeps although there is work for it that nobody signalled. To
+    /// find out, it runs a step of the sleeping guest.
     pub fn oversleeps(&mut self, numbers: &mut Numbers) -> bool {
         if !self.asleep || self.is_ready() {
             return false;
@@ -243,7 +244,7 @@ enum Step {
     Gone,
 }
 
-/// What a process does with its vif.
+/// Work of a guest's process on its vif.
 struct Driver<'a> {
     made: &'a mut Generator,
     pending: &'a mut Option<Vec<u8>>,

@@ -1,6 +1,6 @@
-//! What is behind the vifs: a line for each guest, which counts what comes from
-//! it and has numbered frames for it. Like a persistent interface, it outlives
-//! the backend's processes, and the guest's too.
+//! Lines behind the vifs: one for each guest. A line counts the frames from its guest, and has
+//! numbered frames for it. Like a persistent interface, a line outlives the processes of the
+//! backend and of the guest.
 
 use super::guest::{checker, generator};
 use super::xen::Domain;

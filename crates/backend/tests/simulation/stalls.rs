@@ -1,7 +1,8 @@
-//! Why waiting is level-triggered: two guests with a stack in user space, on one bridge,
-//! one sending to the other by TCP, in an order of steps that a seed chooses. A guest that
-//! knows only the signals that come while it sleeps, as Mirage's once did, sleeps although
-//! a frame is in its ring; one that looks once more after it has armed never does.
+//! Reason why waiting is level-triggered, in a simulation: two guests with a stack in user
+//! space are on one bridge, and one sends to the other by TCP, in an order of steps that a seed
+//! chooses. A guest that knows only the signals that come while it sleeps, as a Mirage guest
+//! once did, sleeps although a frame is in its ring. A guest that looks once more after it has
+//! armed never does.
 //!
 //! Time stands still while anybody has something to do: no timer hides a lost signal.
 
@@ -30,7 +31,7 @@ const SCHEDULES: u64 = 2000;
 /// Steps whose order is tried exhaustively, of three actors.
 const ORDERED: u32 = 8;
 
-/// How a guest waits.
+/// Way in which a guest waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wait {
     /// By the state of the ring: it is asked once more after it was armed.
@@ -39,7 +40,7 @@ enum Wait {
     Edge,
 }
 
-/// What a guest does between two points at which others may act.
+/// Step of a guest. Others may act between two steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Receive,
@@ -56,7 +57,7 @@ struct Guest {
     socket: SocketHandle,
     wait: Wait,
     next: Step,
-    /// Whether anything moved since it began its round.
+    /// True if anything moved since the guest began its round.
     moved: bool,
     /// Bytes that it is still to write, and that it read.
     to_write: usize,
@@ -156,7 +157,8 @@ impl Guest {
         moved > 0
     }
 
-    /// Whether it sleeps, unsignalled, although a frame is in its ring. It is awake then.
+    /// Returns true if the guest sleeps without a signal although a frame is in its ring. In
+    /// this case it also wakes the guest.
     fn sleeps_over(&mut self, now: Instant) -> bool {
         if self.is_ready() || !self.vif.runner_mut().receive(now).unwrap() {
             return false;
@@ -175,9 +177,9 @@ struct Bridge {
     idle: bool,
     now: Instant,
     steps: u64,
-    /// How often a guest slept over a frame until something else woke it.
+    /// Number of times that a guest slept over a frame until something else woke it.
     stalls: u64,
-    /// How often time had to pass.
+    /// Number of times that time had to pass.
     waits: u64,
     _folder: tempfile::TempDir,
 }
@@ -334,7 +336,8 @@ fn a_stream_stalls_on_edges_and_never_on_levels() {
     assert!(stalled * 4 > edges, "the variant lost signals in {stalled} of {edges} schedules only");
 }
 
-/// How many of all orders of the first steps after a write end in a frame slept over.
+/// Tries all orders of the first steps after a write, and returns the number of orders in which
+/// a guest sleeps over a frame.
 fn orders_that_stall(wait: Wait) -> u32 {
     let wishes = Wishes { gso: false, checksum: false, ..Wishes::default() };
     let mut bridge = Bridge::new(wait, wishes, 16);

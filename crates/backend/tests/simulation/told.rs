@@ -1,6 +1,6 @@
-//! What happened in conversations.
+//! Counts of what happened in conversations.
 
-/// What happened in all conversations.
+/// Sums over all conversations.
 #[derive(Debug, Default)]
 pub struct Told {
     pub frames: u64,

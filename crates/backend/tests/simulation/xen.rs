@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use wire::Wire;
 
-/// What a process that is killed leaves its stack with.
+/// Value with which a killed process unwinds its stack.
 pub struct Killed;
 
 /// Pages that a domain may grant, so that a leak shows.
@@ -33,7 +33,7 @@ pub struct Xen(Arc<Mutex<Inner>>);
 
 struct Inner {
     store: Server,
-    /// Whom to ring when a connection has something to read.
+    /// Descriptors to signal when a connection has something to read.
     readers: BTreeMap<ConnId, Arc<OwnedFd>>,
     domains: BTreeMap<DomId, Tables>,
     /// Signals of each set of event channels.
@@ -75,7 +75,7 @@ struct Process {
     dead: bool,
     calls: u64,
     dies_at: Option<u64>,
-    /// It dies when it is about to signal.
+    /// True if the process dies when it is about to signal.
     dies_at_signal: bool,
 }
 
@@ -255,7 +255,7 @@ impl Xen {
         (tables.grants.len(), mapped, tables.channels.len())
     }
 
-    /// How often each of its grants is mapped that is.
+    /// Returns the grants of a domain that are mapped, each with the number of its mappings.
     pub fn mapped(&self, domain: DomId) -> BTreeMap<u32, u32> {
         let mut inner = self.lock();
         let grants = inner.tables(domain).grants.iter();

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 type Job = Box<dyn FnOnce(&mut Backend) + Send>;
 
-/// How a backend is started.
+/// Settings with which a backend is started.
 #[derive(Clone)]
 pub struct Setup {
     pub dir: PathBuf,
@@ -34,14 +34,14 @@ pub struct Setup {
     pub domain: DomId,
     pub mode: WaitMode,
     pub workers: usize,
-    /// What fails of its store.
+    /// Planned failures of its platform.
     pub faults: Arc<Faults>,
     pub queues: u32,
-    /// Whether the vifs are on the backend's own bridge.
+    /// True if the vifs are on the backend's own bridge.
     pub bridged: bool,
-    /// Whether packets go by rules.
+    /// True if rules judge the packets.
     pub by_rules: bool,
-    /// Graphs in place of those.
+    /// Graphs of the test's own, in place of the backend's.
     pub own: Option<MakeGraph>,
     /// Checksums of vifs without a mark.
     pub checksums: Checksums,
@@ -54,7 +54,7 @@ pub struct Setup {
     pub time: Time,
 }
 
-/// Where the backend's workers run, and what tells them the time.
+/// Thread and clock of the backend's workers.
 #[derive(Debug, Clone, Copy)]
 pub enum Time {
     /// Threads, and the machine's clocks.
@@ -72,7 +72,7 @@ thread_local! {
     static NOW: Cell<Instant> = Cell::new(Instant::now());
 }
 
-/// What no one outside is to guess; here nobody tries.
+/// Secret that nobody outside may guess. Tests use a fixed one.
 pub const SECRET: Secret = Secret(1, 2);
 
 fn nodes(Setup { by_rules, own, .. }: &Setup) -> Nodes {
@@ -205,7 +205,7 @@ impl Control {
         self.platform.upgrade().expect("the backend has ended")
     }
 
-    /// What the backend asked of its hypervisor so far.
+    /// Returns the backend's counters of hypervisor operations so far.
     pub fn counters(&self) -> CounterSnapshot {
         self.platform().counters()
     }

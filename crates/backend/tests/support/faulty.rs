@@ -23,14 +23,14 @@ struct Fault {
 
 #[derive(Default)]
 struct Maps {
-    /// Whose pages, and how many: each time that it was tried since somebody asked. Nothing is
-    /// kept where nobody does.
+    /// Mappings that were tried since [`Faults::maps`] was called last: the domain, and the
+    /// number of pages. None before its first call.
     tried: Option<Vec<(DomId, usize)>>,
-    /// How often each guest's pages are kept apart.
+    /// Number of claims at present that keep each guest's pages apart.
     apart: BTreeMap<DomId, usize>,
 }
 
-/// A guest's pages are kept apart.
+/// Claim that keeps a guest's pages apart.
 struct Kept(Arc<Faults>, DomId);
 
 impl Drop for Kept {
@@ -39,7 +39,7 @@ impl Drop for Kept {
     }
 }
 
-/// What is asked of a platform, as faults tell it apart.
+/// Kind of request to a platform, of which some can be made to fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
     /// The store: a node or a list is read.
@@ -60,7 +60,7 @@ pub enum Asked {
     Bind,
 }
 
-/// From the one of this number on, so many fail.
+/// Plan for requests of one kind: the first `before` succeed, then `times` fail.
 struct Row {
     asked: Asked,
     before: usize,
@@ -68,7 +68,7 @@ struct Row {
     error: Error,
 }
 
-/// What is to fail yet, and what was mapped.
+/// Failures that are planned, and mappings that were tried.
 #[derive(Default)]
 pub struct Faults {
     nodes: Mutex<Vec<Fault>>,
@@ -78,46 +78,48 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Whatever is next asked about a node fails, so many times.
+    /// Makes the next `times` operations on a node fail.
     pub fn plan(&self, path: String, errno: StoreErrno, times: usize) {
         self.nodes.lock().unwrap().push(Fault { path, errno, times });
     }
 
-    /// After `before` more of what is asked, `times` fail. One such plan at a time.
+    /// Lets the next `before` requests of a kind succeed, then makes `times` fail. There is one
+    /// such plan at a time.
     pub fn plan_row(&self, asked: Asked, before: usize, times: usize, error: Error) {
         *self.row.lock().unwrap() = Some(Row { asked, before, times, error });
     }
 
-    /// The same of the store.
+    /// Makes requests to the store fail like [`Faults::plan_row`], with an error of the store.
     pub fn plan_store(&self, asked: Asked, before: usize, times: usize, errno: StoreErrno) {
         let error = Error::Store { what: "planned", path: format!("{asked:?}"), errno };
         self.plan_row(asked, before, times, error);
     }
 
-    /// Gives the plan up; how many failures never came.
+    /// Ends the plan of [`Faults::plan_row`]. Returns the number of failures that did not come.
     pub fn end_row(&self) -> usize {
         self.row.lock().unwrap().take().map_or(0, |row| row.times)
     }
 
-    /// How many failures are planned yet for this node.
+    /// Returns the number of failures that are still planned for this node.
     pub fn left_of(&self, path: &str) -> usize {
         let nodes = self.nodes.lock().unwrap();
         nodes.iter().filter(|fault| fault.path == path).map(|fault| fault.times).sum()
     }
 
-    /// Whether all that was planned has come.
+    /// Returns true if all planned failures have come.
     pub fn are_over(&self) -> bool {
         let nodes = self.nodes.lock().unwrap().iter().all(|fault| fault.times == 0);
         nodes && self.row.lock().unwrap().as_ref().is_none_or(|row| row.times == 0)
     }
 
-    /// Whose pages were mapped, and how many, each time that it was tried since this was
-    /// asked.
+    /// Returns the mappings that were tried since the last call, each with its domain and
+    /// number of pages. The first call returns an empty list.
     pub fn maps(&self) -> Vec<(DomId, usize)> {
         self.maps.lock().unwrap().tried.replace(Vec::new()).unwrap_or_default()
     }
 
-    /// Copies so far that came to two pages of the backend's arena, and that went from two.
+    /// Returns the number of copies so far into two pages of the backend's arena, and the
+    /// number of copies from two.
     pub fn straddling(&self) -> [usize; 2] {
         self.straddling.each_ref().map(|count| count.load(Ordering::Relaxed))
     }

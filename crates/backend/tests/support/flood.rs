@@ -19,16 +19,16 @@ use std::sync::atomic::{Ordering::SeqCst, fence};
 const PAGES: usize = 18;
 const BROADCAST: [u8; 6] = [0xff; 6];
 
-/// What a guest does all the time.
+/// Constant activity of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Habit {
-    /// Its ring is full of packets of so many bytes in so many slots each.
+    /// Its ring is full of packets of `bytes` bytes in `slots` slots each.
     Sends { bytes: usize, slots: usize },
     /// Its ring is full of small packets, and it signals as fast as it can.
     SendsAndSignals,
     /// Its ring is full of packets whose pages are not there.
     SendsNothing,
-    /// The same, of eighteen slots each.
+    /// Its ring is full of packets of eighteen slots each, whose pages are not there.
     SplintersNothing,
     /// Its ring is empty, and it signals as fast as it can.
     Signals,
@@ -43,21 +43,23 @@ pub enum Habit {
     /// Its ring is full of TCP packets that are to be cut into thousands of segments, one to
     /// each of the guests from 1 to this number, at most 16.
     CutForEach(u16),
-    /// The same, to all guests.
+    /// Its ring is full of TCP packets to all guests, which are to be cut into thousands of
+    /// segments.
     CutForAll,
-    /// The same, of so many bytes of payload in each segment.
+    /// Its ring is full of TCP packets to all guests, which are to be cut into segments with
+    /// this number of bytes of payload.
     CutForAllBy(u16),
-    /// It sends 64 numbered packets of two pages each to all guests, once.
+    /// Sends 64 numbered packets of two pages each to all guests, once.
     Counts,
 }
 
 /// Bytes of a numbered packet.
 const COUNTED: usize = 6000;
 
-/// Bytes of such a segment, and segments of such a packet.
+/// Bytes of payload in a segment, and segments of a packet, of [`Habit::CutForEach`].
 pub const CUT_SIZE: u16 = 8;
 pub const CUT_COUNT: usize = 7490;
-/// Pages of such a packet, and its slots: one more for what it says of segments.
+/// Pages of such a packet. It has one more slot, for its GSO extra.
 const CUT_PAGES: usize = 15;
 /// Packets of such a kind that a ring holds.
 const CUT_PACKETS: usize = SLOTS as usize / (CUT_PAGES + 1);
@@ -80,10 +82,10 @@ pub struct Guest {
     into: Granted,
     /// Pages of packets that are to be cut.
     cut: Option<Granted>,
-    /// What its ring is filled with, again and again.
+    /// Slots with which the guest fills its ring, again and again.
     offers: Vec<[u32; 3]>,
     signals: bool,
-    /// Whether it posts no page.
+    /// True if the guest posts no page.
     pub withholds: bool,
 }
 

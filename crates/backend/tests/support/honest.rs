@@ -21,9 +21,9 @@ const BURST: u64 = 8;
 
 #[derive(Default)]
 struct Shared {
-    /// How often it was told to rest or to go on: odd while it is to rest.
+    /// Number of the present order to rest or to go on. Odd while the guest is to rest.
     orders: AtomicU64,
-    /// The last order to rest that it followed: nothing new is on its way since.
+    /// Last order to rest that the guest followed. Nothing new is on its way since.
     rests: AtomicU64,
     leave: AtomicBool,
     connected: AtomicBool,
@@ -32,7 +32,8 @@ struct Shared {
     /// Times that it was connected.
     connections: AtomicU64,
     seen: Mutex<(FlowReport, u64)>,
-    /// What it has staged, and what it is to.
+    /// Staging state of each queue. `to_stage` has the queues, and the number of pages that
+    /// each is to stage.
     staging: Mutex<Vec<StagingState>>,
     to_stage: Mutex<Vec<(u16, usize)>>,
 }
@@ -43,7 +44,7 @@ pub struct Honest {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What became of the frames of one direction.
+/// Counts of the frames of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tally {
     pub made: u64,
@@ -72,7 +73,7 @@ impl Honest {
         Self::start_with(domain, behind, wishes)
     }
 
-    /// The same with other wishes.
+    /// Runs vif 0 of a domain whose folders are there, with these wishes.
     pub fn start_with(domain: Arc<Domain>, behind: Arc<Behind>, wishes: Wishes) -> Self {
         behind.look().flow = Some(Flow::new(RECEIVED_BYTES));
         let shared = Arc::new(Shared::default());
@@ -92,19 +93,19 @@ impl Honest {
         self.shared.connections.load(SeqCst)
     }
 
-    /// What it has staged on its queues.
+    /// Returns the staging state of each queue.
     pub fn staging(&self) -> Vec<StagingState> {
         self.shared.staging.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Has so many pages of a queue staged, and waits until they are.
+    /// Stages `pages` pages of a queue, and waits until they are staged.
     #[track_caller]
     pub fn stages(&self, queue: u16, pages: usize) {
         self.wishes_for(queue, pages);
         self.has_staged(queue, pages);
     }
 
-    /// Wishes for so many staged pages of a queue.
+    /// Wishes for `pages` staged pages of a queue.
     pub fn wishes_for(&self, queue: u16, pages: usize) {
         self.shared.to_stage.lock().unwrap().push((queue, pages));
     }
@@ -298,12 +299,12 @@ fn run(domain: Arc<Domain>, port: &Behind, shared: &Shared, wishes: Wishes) {
     }
 }
 
-/// How many numbered frames arrived, or never will.
+/// Returns the number of numbered frames that arrived or are lost.
 fn settled(seen: &Checker) -> u64 {
     seen.total().received + seen.total().lost
 }
 
-/// A burst; whether a frame waits for room.
+/// Sends a burst. Returns true if a frame waits for room.
 fn send(
     vif: &mut Vif,
     made: &mut grantway_ports::Generator,

@@ -81,7 +81,8 @@ impl Hostile {
         }
     }
 
-    /// Why the backend gave this vif up: it must have, and must have said so.
+    /// Waits until the backend closes this vif for an error, and returns the reason that the
+    /// backend wrote. It must have written one.
     #[track_caller]
     pub fn await_disabled(&mut self) -> String {
         self.await_backend(XenbusState::Closing);

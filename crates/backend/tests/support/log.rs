@@ -1,4 +1,4 @@
-//! What one backend told its log.
+//! Log of one backend.
 
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -18,10 +18,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Frames from the guest that a port keeps whole.
 const KEPT: usize = 20_000;
 
-/// Whose port the bridge's uplink is, in these tests.
+/// Name under which the tests know the port of the bridge's uplink.
 pub const UPLINK: VifId = VifId { domain: grantway_hypervisor::DomId(999), devid: 0 };
 
-/// What the backend does with a port.
+/// Operation of the backend on a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call {
     Open,
@@ -32,10 +32,10 @@ pub enum Call {
     Remove,
 }
 
-/// Called at each of them, on the thread that does it.
+/// Function that is called at each operation, on the thread of the operation.
 pub type Hook = Box<dyn FnMut(Call) + Send>;
 
-/// What is behind the port of one vif.
+/// Far side of the port of one vif, as a test sees it.
 pub struct Behind {
     pub vif: VifId,
     bell: OwnedFd,
@@ -45,40 +45,41 @@ pub struct Behind {
 
 #[derive(Default)]
 pub struct Inner {
-    /// So many openings fail, as of a TAP that another program holds for a while.
+    /// Number of openings that will fail, as of a TAP that another program holds for a while.
     pub held: u32,
-    /// So many removals fail.
+    /// Number of removals that will fail.
     pub stuck: u32,
-    /// How many queues it was to have when it was opened last.
+    /// Number of queues that the last opening asked for.
     pub queues: u32,
     /// Frames that came from the guest, the first [`KEPT`] of them.
     pub taken: Vec<(Vec<u8>, Offload)>,
-    /// How many came.
+    /// Number of frames that came from the guest.
     pub sent: u64,
-    /// What is to go to the guest.
+    /// Frames for the guest.
     pub waiting: VecDeque<(Vec<u8>, Offload)>,
-    /// How many the backend took from `waiting`, or from the flow.
+    /// Number of frames that the backend took from `waiting` or from the flow.
     pub given: u64,
     pub flow: Option<Flow>,
     pub offloads: TapOffloads,
     pub link: Option<bool>,
-    /// Whether it takes no frame now.
+    /// True if the port accepts no frame now.
     pub busy: bool,
-    /// Whether it has no room for a turn.
+    /// True if the port has no room for a turn.
     pub full: bool,
-    /// Whether what is behind was deleted: then the port is of no more use.
+    /// True if the interface was deleted. Then the port can neither send nor receive.
     pub deleted: bool,
-    /// Whether it wants segments merged.
+    /// True if the port wants segments merged.
     pub merges: bool,
-    /// Whether it wants datagrams merged, too.
+    /// True if the port wants datagrams merged, too.
     pub merges_udp: bool,
-    /// Whether it says that each frame for the guest fits a page and is finished.
+    /// True if the port promises that each frame for the guest fits a page and is finished.
     pub short: bool,
-    /// Whether it writes its numbered frames over the last ones, where these still lie.
+    /// True if the port writes its numbered frames over its last ones, if these are still in
+    /// the arena.
     pub keeps: bool,
-    /// How many of these it found.
+    /// Number of its last frames that the port found in the arena, in all.
     pub found: usize,
-    /// Handles of the backend's, and whether there ever was one.
+    /// Number of the backend's handles. `opened` is true if there ever was one.
     pub handles: u32,
     pub opened: bool,
     pub removed: bool,
@@ -202,12 +203,13 @@ impl Ports {
         self.apart.lock().unwrap().insert(vif);
     }
 
-    /// Whether a vif has a port of its own beside the bridge.
+    /// Returns true if a vif has a port of its own beside the bridge.
     pub fn is_apart(&self, vif: VifId) -> bool {
         self.apart.lock().unwrap().contains(&vif)
     }
 
-    /// What is behind a vif now; made where it is not there.
+    /// Returns the far side of a vif's port, and makes a new one if there is none or if it was
+    /// removed.
     pub fn of(&self, vif: VifId) -> Arc<Behind> {
         let mut all = self.all();
         let there = all.entry(vif).or_default();
@@ -221,8 +223,8 @@ impl Ports {
         }
     }
 
-    /// Forgets what was behind a vif, where the backend has let go of it for good;
-    /// whether it has.
+    /// Forgets the far sides of a vif's ports if the backend has closed and removed all of
+    /// them. Returns true if so.
     pub fn forget(&self, vif: VifId) -> bool {
         let mut all = self.all();
         let gone = |inner: &Inner| inner.handles == 0 && inner.removed;
@@ -233,7 +235,7 @@ impl Ports {
         over
     }
 
-    /// All that ever were behind a vif.
+    /// Returns all far sides that the vif's ports ever had.
     pub fn ever(&self, vif: VifId) -> Vec<Arc<Behind>> {
         self.all().get(&vif).cloned().unwrap_or_default()
     }

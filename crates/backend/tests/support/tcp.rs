@@ -23,7 +23,8 @@ impl Tcp {
         14 + self.ip_header() + 20
     }
 
-    /// What is left to whoever takes the frame.
+    /// Returns the work that is left to the receiver of the frame: the checksum, and segments
+    /// with `size` bytes of payload.
     pub fn offload(self, size: u16) -> Offload {
         let kind = if self.v6 { GsoKind::Tcpv6 } else { GsoKind::Tcpv4 };
         Offload { checksum: Checksum::Partial, gso: Some(Gso { kind, size }) }

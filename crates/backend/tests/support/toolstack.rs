@@ -1,4 +1,4 @@
-//! What a toolstack does in the store, from domain 0.
+//! Operations of a toolstack in the store, from domain 0.
 
 use super::eventually;
 use grantway_backend::VifId;

@@ -43,18 +43,19 @@ impl World {
         Self::with(DomId(0), WaitMode::Interrupt, false)
     }
 
-    /// With the backend's own bridge, and no honest vif on it.
+    /// Starts a world with the backend's own bridge, one worker, and no honest vif.
     pub fn bridged() -> Self {
         Self::bridged_by(1)
     }
 
-    /// The same, by so many workers: see [`CREWS`].
+    /// Starts a world with the backend's own bridge, `workers` workers (see [`CREWS`]), and no
+    /// honest vif.
     pub fn bridged_by(workers: usize) -> Self {
         Self::bare(DomId(0), WaitMode::Interrupt, false, true, workers)
     }
 
-    /// With or without the bridge, and with no honest vif, which would be one more
-    /// neighbour.
+    /// Starts a world with or without the bridge, and with no honest vif, which would be one
+    /// more neighbour.
     pub fn of_workers(workers: usize, mode: WaitMode, bridged: bool) -> Self {
         Self::bare(DomId(0), mode, false, bridged, workers)
     }
@@ -63,7 +64,7 @@ impl World {
         Self::bare(backend, mode, hotplug, false, 1).with_honest()
     }
 
-    /// Whose backend has no threads, and counts what its worker does by this meter.
+    /// Starts a world whose backend has no threads. This meter counts the work of its worker.
     pub fn counted(bridged: bool, meter: Meter) -> Self {
         let mut world = Self::bare(DomId(0), WaitMode::Interrupt, false, bridged, 1);
         world.setup.time = Time::Counted(meter);
@@ -71,8 +72,8 @@ impl World {
         world
     }
 
-    /// Whose backend bears so much of guests that post no pages, by a time that stands
-    /// but for [`Control::passes`].
+    /// Starts a world whose backend has this patience with guests that post no pages. Time
+    /// stands still, except for [`Control::passes`].
     pub fn patient(patience: Patience) -> Self {
         let mut world = Self::bare(DomId(0), WaitMode::Interrupt, false, false, 1);
         world.setup.patience = patience;
@@ -259,15 +260,15 @@ impl World {
         self.control = Some(Control::start(&self.setup));
     }
 
-    /// What must hold after every attack: the backend serves the honest vif,
-    /// serves a new one, lets go of everything once the vifs are detached, and
-    /// nobody panicked.
+    /// Checks what must hold after every attack: the backend serves the honest vif, serves a
+    /// new one, lets go of everything once the vifs are detached, and nobody panicked.
     #[track_caller]
     pub fn stands(self) {
         self.stands_and(|honest| honest.lost_nothing());
     }
 
-    /// As [`World::stands`], where the honest vif was restarted under way.
+    /// Checks the same as [`World::stands`], except that `judge` decides which frames the
+    /// honest vif may have lost.
     #[track_caller]
     pub fn stands_and(mut self, judge: impl FnOnce(&Honest)) {
         assert!(self.control().is_alive(), "the backend ended");
@@ -311,7 +312,7 @@ impl World {
         panics::none();
     }
 
-    /// Where the backend keeps its journals.
+    /// Returns the folder of the backend's journals.
     fn journals(&self) -> PathBuf {
         self.setup.run_folder.join(format!("backend-{}", self.setup.domain))
     }

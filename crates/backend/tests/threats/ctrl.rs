@@ -282,7 +282,7 @@ fn ctrl_invalid_keys() {
     world.stands();
 }
 
-/// What arrived on each queue: the hash that came along, by queue.
+/// Waits for `frames` frames, and returns the hashes that came with them, by queue.
 fn arrived(guest: &mut Hostile, queues: &mut [Rings], frames: usize) -> BTreeMap<u16, Vec<Hash>> {
     let mut found: BTreeMap<u16, Vec<Hash>> = BTreeMap::new();
     eventually("the frames", || {
@@ -307,7 +307,7 @@ fn arrived(guest: &mut Hostile, queues: &mut [Rings], frames: usize) -> BTreeMap
     found
 }
 
-/// Where the vectors' frames must go by this table, and with which hash.
+/// Returns the hashes of the vectors' frames, by the queues that this table gives them.
 fn expected(table: &[u32], protocol: u8) -> BTreeMap<u16, Vec<Hash>> {
     let mut expected: BTreeMap<u16, Vec<Hash>> = BTreeMap::new();
     for (.., plain, tcp) in VECTORS {

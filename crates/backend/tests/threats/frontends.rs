@@ -238,10 +238,10 @@ fn one_vif_of_a_guest_that_waits_keeps_no_other() {
     world.stands();
 }
 
-/// How far the two ends were when they ended.
+/// Progress of a connection at the moment when both ends end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Point {
-    /// This many looks after the frontend began.
+    /// The frontend has looked at the store this many times.
     Looks(usize),
     Connected,
     InFlight,
@@ -256,7 +256,7 @@ const POINTS: [Point; 6] = [
     Point::InFlight,
 ];
 
-/// A frontend's process that comes as far as that.
+/// Starts a frontend's process that gets to this point.
 fn reaches(world: &mut World, point: Point, queues: u16) -> (Arc<Domain>, Vif) {
     let domain = world.boot(GUEST.domain);
     let mut vif = Vif::open(platform(&domain), 0, wishes(queues)).unwrap();

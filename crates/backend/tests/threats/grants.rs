@@ -144,7 +144,8 @@ fn xsa_371_event_channels_that_are_not_ours_leave_nothing_bound() {
     world.stands();
 }
 
-/// As [`refused`], while the guest has ports bound to itself.
+/// Connects with one wrong event channel, like [`refused`], while the guest has two ports bound
+/// to itself.
 #[track_caller]
 fn refused_event(world: &World, guest: &mut Hostile, key: &str, value: &str) {
     let rings = guest.rings();

@@ -42,7 +42,7 @@ fn arrive(world: &World, vif: &mut Vif, mapping: &[u16]) {
     arrive_by(vif, mapping, |bytes| behind.give(bytes.to_vec(), Offload::default()));
 }
 
-/// The same, by whatever way.
+/// Sends the vectors' frames to the guest by `give`; each comes by its queue.
 #[track_caller]
 fn arrive_by(vif: &mut Vif, mapping: &[u16], mut give: impl FnMut(&mut [u8])) {
     for (vector, (.., tcp)) in VECTORS.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What a guest writes into the store.
+//! Values that a hostile guest writes into the store.
 
 use crate::support::hostile::{Hostile, frame};
 use crate::support::rings::{Rings, slot};

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
-/// How far a vif got before it is taken away.
+/// Progress of a vif at the moment when it is taken away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Moment {
     Attached,

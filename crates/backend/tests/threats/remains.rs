@@ -7,7 +7,7 @@ use grantway_backend::WaitMode;
 use grantway_hypervisor::StoreErrno;
 use std::sync::Arc;
 
-/// What fails when its remains are to be taken down, a few times.
+/// Operation that fails a few times while the remains of a vif are taken down.
 #[derive(Debug, Clone, Copy)]
 enum Fails {
     /// The store cannot say whether the vif is there.

@@ -19,8 +19,8 @@ use std::time::Duration;
 
 const NONE: TxFlags = TxFlags::empty();
 
-/// What a honest vif may suffer from so many kills: a frame that waited in the
-/// backend each time, and nothing else.
+/// Returns a check of an honest vif after `kills` kills: each kill may cost one frame each way
+/// that waited in the backend, and nothing else.
 pub fn lost_at_most(kills: u64) -> impl FnOnce(&Honest) {
     move |honest| {
         for (way, tally) in ["from the guest", "to the guest"].iter().zip(honest.count(kills)) {
@@ -550,7 +550,8 @@ fn restart_repeats_events_that_may_not_have_been_seen() {
     world.stands_and(lost_at_most(100));
 }
 
-/// What was consumed is not taken again from a ring that holds answers by now.
+/// Requests that the killed backend consumed are not taken again from a ring whose slots hold
+/// answers by now.
 #[test]
 fn restart_a_kill_before_the_store_says_connected_is_unnoticed() {
     for half in [false, true] {

@@ -114,8 +114,8 @@ fn xsa_39_rings_whose_indices_begin_anywhere_are_served() {
     world.stands();
 }
 
-/// What the ring must show for a slot, in order: an id with a good or a bad
-/// status, or the answer to an extra.
+/// Answer that the ring must show for a slot: an id with a good or a bad status, or the answer
+/// to an extra.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owed {
     Good(u16),

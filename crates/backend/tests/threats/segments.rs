@@ -16,8 +16,8 @@ const TO: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const FROM: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const SEGMENT: u16 = 1448;
 
-/// How a guest that offers these keys is to get what is left undone over IPv4 and
-/// over IPv6: with a checksum that is left to it or not, and in one or in segments.
+/// Offloads for a guest that offers these keys. For IPv4 and for IPv6: the checksum, which is
+/// left to the guest or complete. `whole`: a large frame comes as one, not in segments.
 struct Case {
     keys: &'static [(&'static str, &'static str)],
     checksums: [Checksum; 2],

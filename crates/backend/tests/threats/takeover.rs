@@ -27,7 +27,7 @@ fn os(call: &str) -> Error {
     Error::Os { call: call.into(), reason: "planned".into(), remedy: "none" }
 }
 
-/// What fails, and how.
+/// Returns the operations that fail, each with its error.
 fn troubles() -> [(Asked, Error); 5] {
     let (what, limit, remedy) = ("gntdev", 1, "none");
     let (domain, why) = (GUEST.domain, "bound already");

@@ -31,7 +31,7 @@ fn in_time<T>(control: &Control, what: &str, mut look: impl FnMut() -> Option<T>
     })
 }
 
-/// What both ends do, from a state that the one before leaves.
+/// Part of a connection's life, from the state in which the part before ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Handshake {
     /// From attached to served, and a script on the way where there is one.
@@ -60,7 +60,7 @@ struct Scene {
     guest: Hostile,
     rings: Option<Rings>,
     beside: Vec<(Hostile, Rings)>,
-    /// How often a connection of the others ended.
+    /// Number of times that a connection of the guests beside it ended.
     ended: Arc<AtomicU32>,
     watches: u32,
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 pub const SECRET: Secret = Secret(0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3211);
 
-/// What a frame is made of.
+/// Parts of a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packet {
     pub from: u16,
@@ -187,7 +187,7 @@ pub fn to_be_cut(gso: Gso) -> Offload {
     Offload { checksum: Checksum::Partial, gso: Some(gso) }
 }
 
-/// What a port was given.
+/// Frame that a port was given: the port, the queue, the bytes, and the offload.
 pub type Given = (PortId, Option<u16>, Vec<u8>, Offload);
 
 #[derive(Debug, Default)]

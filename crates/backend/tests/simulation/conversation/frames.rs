@@ -1,4 +1,4 @@
-//! What must hold of the frames of a conversation.
+//! Conditions that the frames of a conversation must meet.
 
 use super::super::guest::FLOWS;
 use super::Conversation;
@@ -57,7 +57,8 @@ impl Conversation {
     }
 }
 
-/// What is wrong with what came.
+/// Returns what is wrong with the frames that arrived, if anything. `ordered`: they must have
+/// kept their order. `complete`: none may be lost.
 fn judge(checker: &Checker, ordered: bool, complete: bool) -> Option<String> {
     let total = checker.total();
     let damaged = checker.corrupt() + checker.foreign();

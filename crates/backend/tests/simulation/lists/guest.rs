@@ -395,7 +395,7 @@ impl Guest {
         }
     }
 
-    /// Which pages are named by slots or lists that were ever used.
+    /// Returns true if the guest granted this page and may name it in slots or lists.
     pub fn knows(&self, gref: u32) -> bool {
         self.names.contains_key(&gref)
     }

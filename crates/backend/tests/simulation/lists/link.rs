@@ -25,8 +25,8 @@ pub struct Sent {
 pub struct Posted {
     pub id: u16,
     pub page: usize,
-    /// Whether it may be that it can be written to, and that it cannot: lists that
-    /// are under way decide.
+    /// True if the backend may be able to write to this page: lists under way decide. `refused`
+    /// is true if the backend may be unable to.
     pub writable: bool,
     pub refused: bool,
     pub kills: u64,
@@ -56,7 +56,7 @@ pub struct Link {
     ring: Granted,
     lists: Vec<Granted>,
     pub asked: VecDeque<Asked>,
-    /// The same id is not used again soon.
+    /// Id of the last request. Each request adds to it, so that no id is used again soon.
     pub last_id: u16,
 }
 

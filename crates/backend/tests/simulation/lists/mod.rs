@@ -28,7 +28,7 @@ pub use told::Told;
 
 /// Passes over backend and guest within which anything that must come comes.
 const PASSES: u32 = 2000;
-/// Of so many answers each, an honest backend keeps the guest waiting no longer.
+/// Random acts of a conversation.
 const TICKS: usize = 160;
 
 pub struct Conversation {
@@ -42,7 +42,8 @@ pub struct Conversation {
     most: Policy,
     queues: usize,
     persistent: bool,
-    /// Whether the backend is killed at times, the guest begins anew, and so on.
+    /// True if the conversation is disturbed: the backend is killed at times, the guest begins
+    /// anew, and so on.
     troubled: bool,
     next_domain: u16,
     story: String,
@@ -250,7 +251,8 @@ impl Conversation {
         self.guest.key("state", state.as_str());
     }
 
-    /// Whatever the connection stood at, it is over, and nothing of it is held.
+    /// Ends the connection from any state, checks that none of its pages is mapped, and waits
+    /// until the backend expects a new connection.
     fn begins_anew(&mut self) {
         use XenbusState as S;
         self.until_shown(&[S::InitWait, S::Connected, S::Closing, S::Closed]);

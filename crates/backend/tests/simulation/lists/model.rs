@@ -6,14 +6,15 @@ use grantway_hypervisor::{Access, GrantRef};
 use grantway_netif::ctrl::{GREF_LIST_ENTRIES, GrefEntry, GrefFlags, Message, Status};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is staged, and how: the queue, and whether it may only be read.
+/// Staged references, each with its queue and true if it may only be read.
 pub type Staged = BTreeMap<u32, (u32, bool)>;
 
-/// What a guest's references are good for; those that are not here for nothing.
+/// References of a guest, each with the access that it grants. A reference that is missing here
+/// grants nothing.
 pub type Names = BTreeMap<u32, Access>;
 
 pub struct Model {
-    /// Whether this connection stages at all.
+    /// True if this connection uses staging.
     pub stages: bool,
     pub queues: u32,
     pub quota: usize,
@@ -77,7 +78,7 @@ impl Model {
         }
     }
 
-    /// Whether a list can be added, all of it.
+    /// Returns true if a whole list can be added.
     fn takes(&self, list: &[GrefEntry], names: &Names) -> bool {
         let mut seen = BTreeSet::new();
         let room = self.quota - self.staged.len();

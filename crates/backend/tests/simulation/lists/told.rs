@@ -1,6 +1,6 @@
-//! What happened in conversations about lists.
+//! Counts of what happened in conversations about lists.
 
-/// What happened in all of them.
+/// Sums over all conversations.
 #[derive(Debug, Default)]
 pub struct Told {
     /// Lists that were staged, and those that were refused.
