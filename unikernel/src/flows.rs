@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn many_flows_are_bounded_too() {
+    fn the_log_of_many_flows_is_bounded() {
         let mut log = FlowsLog::default();
         for n in 0..5000_u16 {
             log.note(state(n, 1), Duration::from_secs(1));

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_in_pages_are_frames_that_a_checker_knows() {
+    fn frames_that_are_written_in_parts_pass_the_checker() {
         for size in [30, 60, 64, 65, 300, 1496, 4096, 4097, 8192, 65_535] {
             let whole = in_parts(size, size, 3);
             for part in [4096, 2048, 63] {

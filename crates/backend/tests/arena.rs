@@ -148,7 +148,7 @@ impl Scene {
 }
 
 #[test]
-fn frames_that_a_port_left_are_whole_whoever_writes_between() {
+fn frames_that_a_port_left_are_whole_after_others_write_to_the_arena() {
     let mut scene = Scene::new(false, 1);
     scene.between("nobody", false, |_| ());
     scene.between("nobody, in further rounds", false, |scene| scene.rounds(10));

@@ -171,7 +171,7 @@ fn a_worker_that_is_not_alone_on_its_processor_shares_its_own_time() {
 }
 
 #[test]
-fn on_the_bridge_a_guest_that_floods_all_costs_another_no_more_either() {
+fn a_guest_that_floods_a_bridge_costs_another_no_more_than_a_tenth_of_its_share() {
     let mut scene = Scene::new(true, 4);
     // The bridge learns where the receivers are.
     for receiver in [2, 3] {

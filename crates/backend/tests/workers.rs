@@ -33,7 +33,7 @@ impl Site {
 }
 
 #[test]
-fn each_worker_thread_begins_with_what_it_is_given() {
+fn each_worker_thread_first_runs_the_given_function() {
     let site = Site::new();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let note = Arc::clone(&seen);

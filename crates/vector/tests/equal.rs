@@ -482,7 +482,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn one_at_a_time_or_many(
+    fn lists_give_the_same_results_as_single_packets(
         settings in settings(),
         steps in proptest::collection::vec(
             (0u64..900_000_000, proptest::collection::vec(packet(), 1..256)), 1..4),

@@ -41,7 +41,7 @@ fn dropped(bytes: &[u8]) -> Option<Reason> {
 }
 
 #[test]
-fn truncated_at_every_byte() {
+fn packets_truncated_at_every_byte_are_dropped() {
     let echo = Kind::Echo { id: 5, answer: false };
     let mut seen = std::collections::BTreeSet::new();
     for kind in [TCP, UDP, echo, Kind::Arp, Kind::Other] {
@@ -166,7 +166,7 @@ fn ipv6_chains_to_their_limits() {
 }
 
 #[test]
-fn transport_headers() {
+fn invalid_transport_headers_are_dropped_for_their_reason() {
     let with = |kind, at: usize, value: u8| {
         let mut frame = plain(kind, false).bytes();
         frame[at] = value;
@@ -202,7 +202,7 @@ fn transport_headers() {
 }
 
 #[test]
-fn segmentation_of_what_is_no_tcp() {
+fn tcp_segmentation_of_other_protocols_is_dropped() {
     let gso = |kind| to_be_cut(Gso { kind, size: 8 });
     for (kind, is_v6, ok) in [
         (TCP, false, Some(GsoKind::Tcpv4)),
@@ -328,7 +328,7 @@ fn fragments_of_one_port_do_not_push_out_those_of_another() {
 }
 
 #[test]
-fn private_bytes_that_are_not_there_are_not_read() {
+fn frames_that_claim_missing_private_bytes_are_dropped() {
     use grantway_vector::{Batch, Frame};
     let mut bench = bench();
     let bytes = plain(TCP, false).bytes();

@@ -64,7 +64,7 @@ fn a_stream_becomes_one_frame() {
 }
 
 #[test]
-fn no_packet_is_larger_than_there_are() {
+fn merged_packets_have_at_most_65535_bytes() {
     let frames: Vec<_> = (0..100u16)
         .map(|n| (0, segment(0, false, u32::from(n) * 1448, n, 1448, 0x10), DONE))
         .collect();
@@ -74,7 +74,7 @@ fn no_packet_is_larger_than_there_are() {
 }
 
 #[test]
-fn what_nobody_vouches_for_is_checked_or_left() {
+fn segments_with_unknown_checksums_are_checked_before_they_are_merged() {
     let unknown = Offload::default();
     let mut frames: Vec<_> = (0..4u16)
         .map(|n| (0, segment(0, false, u32::from(n) * 100, n, 100, 0x10), unknown))
@@ -89,10 +89,10 @@ fn what_nobody_vouches_for_is_checked_or_left() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// With segments of several flows, some out of order, with flags, gaps and other
-    /// sizes: what is merged and cut again is, flow by flow, what came.
+    /// For segments of several flows, some with flags, gaps or other sizes: the merged frames,
+    /// cut again, are the frames that came, for each flow.
     #[test]
-    fn merged_and_cut_again(
+    fn segments_merged_by_the_graph_and_cut_again_are_unchanged(
         steps in proptest::collection::vec(
             (
                 0u16..3,
@@ -134,7 +134,7 @@ proptest! {
 }
 
 #[test]
-fn a_burst_becomes_few_frames_for_a_port_that_wants_them() {
+fn a_burst_for_a_port_becomes_one_large_frame_for_each_flow() {
     for checksum in [Checksum::Unknown, Checksum::Partial, Checksum::Complete] {
         let offload = Offload { checksum, gso: None };
         let frames: Vec<_> = (0..64u16)
@@ -154,7 +154,7 @@ fn a_burst_becomes_few_frames_for_a_port_that_wants_them() {
 }
 
 #[test]
-fn what_is_no_segment_goes_as_it_came() {
+fn frames_that_cannot_be_merged_are_sent_unchanged() {
     let udp = |v6| {
         let kind = Kind::Udp { ports: [1, 2] };
         let (stations, hosts) = ([1, 2], [1, 2]);
@@ -182,7 +182,7 @@ proptest! {
     /// For any frames of a guest: the merged frames, cut again, are the frames that came, for
     /// each flow.
     #[test]
-    fn what_a_port_is_given_is_what_came(
+    fn segments_merged_for_a_port_and_cut_again_are_unchanged(
         steps in proptest::collection::vec(
             (
                 0u16..3,

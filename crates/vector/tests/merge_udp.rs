@@ -83,7 +83,7 @@ fn payloads(frames: &[(Vec<u8>, Offload)]) -> Vec<usize> {
 }
 
 #[test]
-fn a_burst_becomes_one_frame_for_a_port_that_wants_it() {
+fn a_burst_of_datagrams_becomes_one_large_frame_for_a_port() {
     for checksum in [Checksum::Unknown, Checksum::Partial, Checksum::Complete] {
         for v6 in [false, true] {
             let frames: Vec<_> = flow(v6, &[18; 64]);
@@ -279,7 +279,7 @@ fn frames_of_several_datagrams_pass_a_graph_and_are_cut_for_their_receiver() {
 }
 
 #[test]
-fn segmentation_of_udp_for_what_is_no_udp() {
+fn udp_segmentation_of_other_protocols_is_dropped() {
     let gso = to_be_cut(Gso { kind: GsoKind::Udp, size: 8 });
     for v6 in [false, true] {
         let (stations, hosts) = ([1, 2], [1, 2]);
@@ -304,7 +304,7 @@ proptest! {
     /// For any frames of a guest: the merged frames, cut again, are the frames that came, for
     /// each flow. Only identifications without a meaning may differ.
     #[test]
-    fn merged_and_cut_again(
+    fn datagrams_merged_for_a_port_and_cut_again_are_unchanged(
         steps in proptest::collection::vec(
             (
                 0u16..3,

@@ -80,7 +80,7 @@ fn rules_are_loaded_between_two_frames_and_counters_go_on() {
 }
 
 #[test]
-fn idle_nodes_are_passed() {
+fn nodes_without_work_are_skipped() {
     let mut bench = Bench::new(Arc::default(), 4, Checks::Leave);
     send(&mut bench, &udp(0, 1, 53));
     let by = |name: &str| bench.graph.counters().find(|c| c.name == name).unwrap().vectors;
@@ -96,7 +96,7 @@ const GUARDED: &str = "[[vif]]\nname = \"0.0\"\nmac = \"02:00:00:00:00:01\"\n\
                        addresses = [\"10.0.0.1\", \"fd00::/16\"]\n";
 
 #[test]
-fn a_vif_speaks_for_itself_only() {
+fn a_vif_sends_only_from_its_own_addresses() {
     let mut bench = Bench::new(rules(GUARDED), 4, Checks::Leave);
     assert_eq!(send(&mut bench, &udp(0, 1, 53)), None);
     assert_eq!(send(&mut bench, &udp(0, 3, 53)), Some(Reason::SpoofedIpv4));
@@ -150,7 +150,7 @@ fn a_vif_that_has_no_address_yet_may_ask_for_one() {
 }
 
 #[test]
-fn nobody_advertises_another() {
+fn a_vif_advertises_only_its_own_addresses() {
     let mut bench = Bench::new(rules(GUARDED), 4, Checks::Leave);
     let advertise = |target: [u8; 16]| {
         let body = [&[0; 4][..], &target].concat();
@@ -173,7 +173,7 @@ fn nobody_advertises_another() {
 }
 
 #[test]
-fn errors_about_a_connection_go_with_it() {
+fn icmp_errors_belong_to_the_connection_that_they_quote() {
     let text = "[firewall]\ndefault = \"drop\"\n\
                 [[rule]]\naction = \"accept\"\nvif = \"0.0\"\nstate = \"new\"\n\
                 [[rule]]\naction = \"accept\"\nstate = \"established\"\n";

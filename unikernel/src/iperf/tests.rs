@@ -119,7 +119,7 @@ fn a_client_asks_until_a_server_is_there() {
 }
 
 #[test]
-fn datagrams_that_nobody_reports_on_end() {
+fn a_udp_test_without_a_report_ends() {
     let mut host = Host::new();
     let mut sender = host.open(client(1, Some(1 << 20)));
     assert!(!host.run(&mut [&mut sender], Duration::from_secs(29), all_ended));
@@ -208,7 +208,7 @@ fn peers_that_end_tests_all_the_time_fill_no_console() {
 }
 
 #[test]
-fn senders_that_say_nothing_keep_nobody_out() {
+fn silent_senders_keep_no_other_sender_out() {
     let mut host = Host::new();
     let mut server = host.open(Wanted::Server);
     for port in 0..4 {

@@ -68,7 +68,7 @@ impl Host {
 }
 
 #[test]
-fn peers_that_say_nothing_keep_nobody_out() {
+fn silent_peers_keep_no_other_peer_out() {
     for (_, port) in KINDS {
         let mut host = Host::new();
         let silent: Vec<_> = (0..CONNECTIONS)

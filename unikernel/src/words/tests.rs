@@ -63,7 +63,7 @@ fn iperf_is_a_server_or_a_client() {
 }
 
 #[test]
-fn frames_are_made_and_judged() {
+fn words_choose_frames_to_make_and_to_check() {
     let line = "generate=1496 burst=8 count=100 to=00:16:3e:00:00:01 from=00:16:3e:00:00:02 check";
     let Task::Frames(frames) = Words::parse(line).unwrap().task else { panic!("no frames") };
     assert_eq!((frames.check, frames.from), (true, Some([0, 0x16, 0x3e, 0, 0, 2])));

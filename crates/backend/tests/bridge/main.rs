@@ -197,7 +197,7 @@ fn an_uplink_that_is_deleted_costs_the_uplink_only() {
 }
 
 #[test]
-fn a_receiver_without_pages_costs_its_own_frames_only() {
+fn a_receiver_without_pages_loses_only_its_own_frames() {
     for workers in CREWS {
         let mut world = World::bridged_by(workers);
         let [mut a, mut b, mut c] = three(&mut world);

@@ -146,7 +146,7 @@ fn a_connection_that_one_worker_saw_begin_is_known_to_the_worker_that_sees_the_a
 }
 
 #[test]
-fn a_rate_of_all_holds_for_the_guests_of_all_workers_together() {
+fn a_rate_limit_for_all_guests_holds_across_workers() {
     let rules = "
         [[filter]]
         action = \"police\"
@@ -179,7 +179,7 @@ fn a_rate_of_all_holds_for_the_guests_of_all_workers_together() {
 }
 
 #[test]
-fn a_guest_that_comes_back_elsewhere_is_found_there() {
+fn a_guest_that_replaces_an_earlier_guest_is_found_by_all_workers() {
     let mut world = meshed();
     let [mut a, b, mut c] = three(&mut world);
     let address = b.address;

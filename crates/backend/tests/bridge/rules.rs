@@ -128,7 +128,7 @@ fn rules_change_between_two_lists_and_bad_ones_change_nothing() {
 }
 
 #[test]
-fn a_filter_takes_a_frame_elsewhere() {
+fn a_filter_redirects_a_frame_to_another_guest() {
     for workers in CREWS {
         let rules =
             "[[filter]]\naction = \"redirect\"\nport = \"23.0\"\nto-mac = \"02:00:00:00:00:02\"\n";
@@ -152,7 +152,7 @@ fn a_filter_takes_a_frame_elsewhere() {
 
 /// Both ways, short and long, by both policies that look at packets differently.
 #[test]
-fn between_a_guest_and_its_port_the_same_rules_hold() {
+fn rules_hold_between_a_guest_and_its_port_without_a_bridge() {
     for map in [false, true] {
         let mut world = World::of_workers(1, grantway_backend::WaitMode::Interrupt, false);
         if map {

@@ -520,7 +520,7 @@ fn clean(guest: &mut Hostile) {
 }
 
 #[test]
-fn guests_that_do_anything() {
+fn hostile_guests_that_do_anything_disturb_no_honest_guest() {
     let seconds = setting("GRANTWAY_FUZZ_SECONDS");
     let clock = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     let usual = || if seconds.is_some() { clock() } else { SEED };

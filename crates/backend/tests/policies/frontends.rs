@@ -119,7 +119,7 @@ fn persistent_with_few_mappings_takes_grant_copy_for_the_rest() {
 }
 
 #[test]
-fn a_backend_that_offers_less_is_taken_at_its_word() {
+fn the_policy_is_the_lesser_of_wish_and_offer() {
     for (most, wished, expected) in [
         (Policy::Copy, Policy::Staging, Policy::Copy),
         (Policy::Copy, Policy::Persistent, Policy::Copy),
@@ -193,7 +193,7 @@ fn staging_to_some_queues_only() {
 }
 
 #[test]
-fn two_vifs_of_one_backend_by_two_policies() {
+fn two_vifs_of_one_backend_use_two_policies() {
     let mut world = world();
     let other = VifId { domain: DomId(11), devid: 0 };
     let staging = guest(&mut world, Policy::Staging);
@@ -220,7 +220,7 @@ fn two_vifs_of_one_backend_by_two_policies() {
 }
 
 #[test]
-fn staging_beyond_the_quota_stages_what_there_is_room_for() {
+fn staging_beyond_the_quota_stages_the_pages_that_fit() {
     let mut world = World::new();
     world.setup.policy.pages = 500;
     world.restart();
@@ -240,7 +240,7 @@ fn staging_beyond_the_quota_stages_what_there_is_room_for() {
 }
 
 #[test]
-fn a_backend_that_stages_nothing_is_copied_to() {
+fn a_backend_without_staging_uses_grant_copy() {
     // It has a control ring all the same, for the hash, and says what that is not for.
     let mut world = World::new();
     world.setup.policy.most = Policy::Copy;

@@ -329,7 +329,7 @@ fn an_invalid_reference_drops_only_its_own_packet() {
 }
 
 #[test]
-fn a_payload_that_changes_while_it_is_on_its_way() {
+fn a_payload_that_changes_in_flight_arrives_with_its_length() {
     let mut world = world();
     let mut guest = world.guest();
     let mut rings = guest.connect();
@@ -358,7 +358,7 @@ fn a_payload_that_changes_while_it_is_on_its_way() {
 }
 
 #[test]
-fn a_chain_that_is_longer_than_a_turn_is_taken_all_the_same() {
+fn a_chain_that_is_longer_than_a_turn_is_served() {
     let mut world = world();
     // Beside another one, turns are short.
     world.honest().go_on();
@@ -472,7 +472,7 @@ fn a_guest_that_leaves_or_is_removed_under_load_leaves_no_page_mapped() {
 }
 
 #[test]
-fn the_real_frontend_notices_nothing() {
+fn the_real_frontend_is_served_by_policy_map() {
     for queues in [1, 2] {
         let mut world = world();
         let domain = world.boot(GUEST.domain);

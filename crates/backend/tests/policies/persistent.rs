@@ -209,7 +209,7 @@ fn runs_that_cannot_be_joined_are_forgotten() {
 }
 
 #[test]
-fn a_full_table_takes_grant_copy_and_the_limit_is_the_vifs() {
+fn pages_beyond_the_limit_of_their_vif_use_grant_copy() {
     let rig = Rig::new();
     let quota = Quota::new(50);
     let mut first = Queue::sharing(&rig, Arc::clone(&quota));
@@ -236,7 +236,7 @@ fn a_full_table_takes_grant_copy_and_the_limit_is_the_vifs() {
 }
 
 #[test]
-fn a_gref_that_is_used_again_with_other_access() {
+fn a_reference_that_is_used_again_with_other_access() {
     let rig = Rig::new();
     let mut queue = Queue::new(&rig, 100);
     let both = rig.pages(2, Access::ReadWrite);
@@ -324,7 +324,7 @@ fn references_that_cannot_be_mapped_cost_their_guest_alone() {
 }
 
 #[test]
-fn from_guest_to_guest_by_the_processor_once_both_pages_were_seen() {
+fn bytes_between_seen_pages_are_copied_by_the_processor() {
     let rig = Rig::new();
     let other = rig.other();
     let (from, to) = (rig.pages(4, Access::ReadOnly), filled(&other, 4, Access::ReadWrite));
@@ -360,7 +360,7 @@ fn from_guest_to_guest_by_the_processor_once_both_pages_were_seen() {
 }
 
 #[test]
-fn any_pages_at_any_time_against_a_model() {
+fn random_pages_at_random_times_against_a_model() {
     for seed in 1..=8 {
         let rig = Rig::new();
         let numbers = &mut Numbers::new(seed);
@@ -409,7 +409,7 @@ fn connect(guest: &mut Hostile) -> Rings {
 }
 
 #[test]
-fn a_guest_by_hand_is_served_without_grant_operations() {
+fn a_handwritten_guest_is_served_without_grant_operations() {
     let mut world = World::new();
     world.honest().count(0);
     let mut guest = world.guest();

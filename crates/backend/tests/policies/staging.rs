@@ -36,7 +36,7 @@ fn end(policy: &mut Buffers) {
 }
 
 #[test]
-fn entry_k_of_add_fails_and_nothing_is_staged() {
+fn a_list_with_one_bad_entry_stages_nothing() {
     let rig = Rig::new();
     let vif = staged(&rig, 1, 4096);
     let queue = vif.queue(0).unwrap();
@@ -80,7 +80,7 @@ fn entry_k_of_add_fails_and_nothing_is_staged() {
 /// A guest that lists its pages one by one: its areas are few, whatever it lists, and all
 /// is where it was.
 #[test]
-fn lists_of_one_are_joined() {
+fn lists_of_one_page_are_joined() {
     let rig = Rig::new();
     let mapper = Overwritten::of(&rig);
     let by = Arc::clone(&mapper) as _;
@@ -132,7 +132,7 @@ fn lists_of_one_are_joined() {
 }
 
 #[test]
-fn duplicates_on_one_queue_and_across_queues() {
+fn duplicate_pages_are_refused_on_one_queue_and_across_queues() {
     let rig = Rig::new();
     let vif = staged(&rig, 2, 4096);
     let [first, second] = [0, 1].map(|n| vif.queue(n).unwrap());
@@ -329,7 +329,7 @@ fn crossing(sender_stages: bool, receiver_stages: bool) {
 }
 
 #[test]
-fn from_guest_to_guest_with_and_without_staged_pages() {
+fn bytes_between_guests_with_and_without_staged_pages() {
     for (sender, receiver) in [(true, true), (true, false), (false, true), (false, false)] {
         crossing(sender, receiver);
     }

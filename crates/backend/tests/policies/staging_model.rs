@@ -83,7 +83,7 @@ fn list(numbers: &mut Numbers, names: &Names) -> Vec<GrefEntry> {
 }
 
 #[test]
-fn adding_deleting_and_looking_up_against_a_model() {
+fn adding_deleting_and_finding_staged_pages_against_a_model() {
     for seed in 1..=12 {
         run(seed);
     }

@@ -365,7 +365,7 @@ fn orders_that_stall(wait: Wait) -> u32 {
 }
 
 #[test]
-fn no_order_of_the_first_steps_has_a_frame_slept_over() {
+fn no_order_of_the_first_steps_makes_a_guest_sleep_over_a_frame() {
     assert_eq!(orders_that_stall(Wait::Level), 0);
     let edge = orders_that_stall(Wait::Edge);
     println!("edges: {edge} of {} orders end in a frame slept over", 3_u32.pow(ORDERED));

@@ -71,7 +71,7 @@ fn xsa_39_an_absurd_index_of_the_control_ring_disables_the_vif() {
 }
 
 #[test]
-fn xsa_270_parts_of_the_table_beyond_its_bounds() {
+fn xsa_270_parts_beyond_the_bounds_of_the_hash_table_are_refused() {
     let mut world = World::new();
     let mut guest = world.guest();
     let (mut ctrl, _rings) = connected(&mut guest);

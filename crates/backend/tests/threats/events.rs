@@ -123,7 +123,7 @@ fn a_guest_that_does_not_signal_costs_itself_only() {
 }
 
 #[test]
-fn a_signal_alone_is_served_and_one_without_work_changes_nothing() {
+fn a_single_signal_is_served_and_a_signal_without_work_changes_nothing() {
     let mut world = World::new();
     let mut guest = world.guest();
     let mut rings = guest.connect();

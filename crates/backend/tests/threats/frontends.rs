@@ -214,7 +214,7 @@ fn a_vif_is_taken_away_at_every_step_of_connecting() {
 }
 
 #[test]
-fn one_vif_of_a_guest_that_waits_keeps_no_other() {
+fn a_vif_that_waits_for_its_backend_delays_no_other_vif_of_the_guest() {
     // Its backend is in a domain where none runs.
     let mut world = World::new();
     let domain = world.boot(GUEST.domain);
@@ -388,7 +388,7 @@ fn a_guest_that_is_restored_while_no_backend_runs_is_served_by_the_next() {
 }
 
 #[test]
-fn a_vif_that_is_taken_away_and_given_back_while_no_backend_runs() {
+fn a_vif_that_is_removed_and_attached_while_no_backend_runs_is_served() {
     let mut world = World::new();
     let domain = world.boot(GUEST.domain);
     world.attach(GUEST, &[]);

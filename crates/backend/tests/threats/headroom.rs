@@ -306,7 +306,7 @@ fn takeover_gives_the_headroom_and_the_answer_that_the_guest_waits_for() {
 }
 
 #[test]
-fn headroom_that_cannot_be_is_told_and_not_given() {
+fn invalid_headroom_is_reported_and_not_given() {
     let mut world = World::new();
     let mut guest = Guest::connected(&mut world, &[]);
     for bad in ["2049", "4096", "65535", "65536", "-1", "256 bytes", "", "\u{1b}[2J"] {
@@ -329,7 +329,7 @@ fn headroom_that_cannot_be_is_told_and_not_given() {
 }
 
 #[test]
-fn a_guest_that_flips_its_state_and_its_key_keeps_nobody_else_from_anything() {
+fn a_guest_that_flips_its_state_and_its_key_disturbs_no_other_guest() {
     let mut world = World::new();
     let mut guest = Guest::connected(&mut world, &[]);
     for n in 0..1500u32 {

@@ -84,7 +84,7 @@ fn garbage_in_every_key() {
 }
 
 #[test]
-fn keys_that_are_missing() {
+fn a_vif_with_a_missing_key_is_refused() {
     let mut world = World::new();
     let mut guest = world.guest();
     // Without event-channel-tx the flat key is looked for, which is not there.
@@ -101,7 +101,7 @@ fn keys_that_are_missing() {
 }
 
 #[test]
-fn numbers_of_queues_that_were_not_offered() {
+fn invalid_numbers_of_queues_are_refused() {
     let mut world = World::new();
     let mut guest = world.guest();
     let key = "multi-queue-num-queues";
@@ -141,13 +141,13 @@ fn queues_refused(change: impl FnOnce(&mut Hostile, &[Rings; 2]), key: &str, why
 }
 
 #[test]
-fn more_queues_than_were_offered() {
+fn more_queues_than_offered_are_refused() {
     let told = |guest: &mut Hostile, _: &[Rings; 2]| guest.key("multi-queue-num-queues", "5");
     queues_refused(told, "multi-queue-num-queues", "from 1 to multi-queue-max-queues");
 }
 
 #[test]
-fn a_queue_that_is_missing() {
+fn a_vif_with_a_missing_queue_is_refused() {
     let unkeyed = |guest: &mut Hostile, _: &[Rings; 2]| guest.unkey("queue-1");
     queues_refused(unkeyed, "queue-1/tx-ring-ref", "found nothing");
     let unkeyed = |guest: &mut Hostile, _: &[Rings; 2]| guest.unkey("queue-0/rx-ring-ref");
@@ -161,7 +161,7 @@ fn a_queue_that_is_missing() {
 }
 
 #[test]
-fn the_same_ring_for_two_queues() {
+fn two_queues_with_one_ring_harm_their_guest_only() {
     // A guest may grant one page twice, so there is no refusing it: two queues
     // then answer each other's requests, which is that guest's affair, until
     // one finds an index that cannot be.
@@ -207,7 +207,7 @@ fn the_same_ring_for_two_queues() {
 }
 
 #[test]
-fn the_same_event_channel_for_two_queues() {
+fn one_event_channel_for_two_queues_is_refused() {
     for key in ["queue-1/event-channel-tx", "queue-1/event-channel-rx"] {
         let twice = |guest: &mut Hostile, queues: &[Rings; 2]| {
             guest.key(key, &queues[0].tx_event.to_string());
@@ -221,7 +221,7 @@ fn the_same_event_channel_for_two_queues() {
 }
 
 #[test]
-fn an_event_channel_that_cannot_be_bound_in_a_later_queue() {
+fn a_vif_whose_second_queue_cannot_be_connected_is_refused() {
     // The first queue is in service by then.
     let not_there = |guest: &mut Hostile, _: &[Rings; 2]| {
         guest.key("queue-1/event-channel-rx", "4000");
@@ -359,7 +359,7 @@ fn a_fault_that_is_repeated_is_logged_at_a_bounded_rate() {
 }
 
 #[test]
-fn the_frontend_folder_goes_and_comes() {
+fn a_guest_that_removes_its_own_nodes_can_connect_again() {
     let mut world = World::new();
     let mut guest = world.guest();
     for _ in 0..5 {
@@ -429,7 +429,7 @@ fn qubes_mirage_firewall_0_9_5_vifs_that_never_connect_block_nobody() {
 }
 
 #[test]
-fn mirage_net_xen_121_a_guest_that_closes_first_goes_round() {
+fn mirage_net_xen_121_a_guest_that_closes_first_can_connect_again() {
     let mut world = World::new();
     let mut guest = world.guest();
     for round in 0..10 {

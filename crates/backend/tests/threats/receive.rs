@@ -11,7 +11,7 @@ use grantway_ring::{Index, RingMemory};
 use std::time::Duration;
 
 #[test]
-fn xsa_392_a_guest_that_posts_nothing() {
+fn xsa_392_a_guest_that_posts_no_pages() {
     let mut world = World::new();
     let mut guest = world.guest();
     let mut rings = guest.connect();
@@ -40,7 +40,7 @@ fn xsa_392_a_guest_that_posts_nothing() {
 }
 
 #[test]
-fn xsa_392_a_guest_that_posts_too_few() {
+fn xsa_392_a_guest_that_posts_too_few_pages() {
     // A stall is: fewer posted than this frame needs; not: none posted.
     let mut world = World::new();
     let mut guest = world.guest();
@@ -112,7 +112,7 @@ fn xsa_392_a_vif_is_closed_while_a_frame_waits_for_pages() {
 }
 
 #[test]
-fn frames_that_the_guest_did_not_ask_for() {
+fn frames_that_are_too_large_or_too_short_for_the_guest_are_dropped() {
     let mut world = World::new();
     let mut guest = world.guest();
     let mut rings = guest.rings();

@@ -100,7 +100,7 @@ fn restart_under_load_answers_each_slot_once() {
 }
 
 #[test]
-fn fewer_queues_hold_for_the_next_connection() {
+fn a_lower_limit_of_queues_applies_to_the_next_connection() {
     let mut world = World::new();
     let mut guest = world.guest();
     let mut queues = [guest.rings(), guest.rings(), guest.rings()];
@@ -227,7 +227,7 @@ fn restart_a_kill_within_a_turn_sends_and_answers_nothing_twice() {
 }
 
 #[test]
-fn restart_owed_extras_are_answered_as_such() {
+fn restart_owed_extras_get_the_answers_of_extras() {
     let mut world = World::new();
     let mut guest = world.guest();
     let mut rings = guest.connect();
@@ -359,7 +359,7 @@ fn restart_a_guest_that_tampers_meanwhile_harms_itself_only() {
 }
 
 #[test]
-fn restart_vifs_that_changed_while_nobody_served_them() {
+fn restart_vifs_that_changed_while_no_backend_ran() {
     let mut world = World::new();
     let mut guest = world.guest();
     for what in 0..5 {
@@ -475,7 +475,7 @@ fn restart_with_an_invalid_journal() {
 /// A change of the multicast list that was read, and may not have been made: who asked for
 /// it is told so, and asks again.
 #[test]
-fn restart_a_change_that_was_not_made_is_an_error() {
+fn restart_a_multicast_change_that_was_not_made_is_an_error() {
     let mut world = World::new();
     let mut guest = world.guest();
     let mut rings = guest.connect();
@@ -518,7 +518,7 @@ fn waits_for_its_script(world: &mut World) -> (Hostile, [Rings; 2]) {
 /// A successor repeats the event that starts XAPI's script until the script is done, and the event
 /// for which XAPI waits at a detach until the folder is gone.
 #[test]
-fn restart_repeats_events_that_may_not_have_been_seen() {
+fn restart_repeats_hotplug_events_that_may_not_have_been_seen() {
     let mut world = World::with(DomId(0), WaitMode::Interrupt, true);
     let plugged = Arc::clone(&world.setup.plugged);
     let seen =

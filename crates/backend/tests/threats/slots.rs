@@ -156,7 +156,7 @@ fn xsa_448_zero_length_fragments_make_no_operation() {
 }
 
 #[test]
-fn chains_that_never_end() {
+fn chains_of_slots_that_never_end() {
     let mut attack = Attack::new();
     for published in [1, 2, 21, 255] {
         let endless: Vec<_> = (0..published)
@@ -169,7 +169,7 @@ fn chains_that_never_end() {
 }
 
 #[test]
-fn extras_without_an_end() {
+fn chains_of_extras_without_an_end_are_fatal() {
     let mut attack = Attack::new();
     let more = Extra::Hash(Hash { kind: 0, algorithm: 1, value: 7 }).to_tx_words(true);
     for published in [0, 1, 17, 254] {
@@ -189,7 +189,7 @@ fn extras_without_an_end() {
 }
 
 #[test]
-fn extras_that_no_rule_explains() {
+fn invalid_extras_are_fatal() {
     let mut attack = Attack::new();
     let first = slot(attack.gref(), 0, 60, 1, EXTRA);
     let gso = |size: u32, kind: u32| [1 | size << 16, kind, 0];
@@ -260,7 +260,7 @@ fn sizes_that_contradict_each_other() {
 }
 
 #[test]
-fn ids_that_collide() {
+fn requests_with_equal_ids_are_each_answered() {
     let mut attack = Attack::new();
     let gref = attack.gref();
     for id in [0, 0xffff] {
@@ -274,7 +274,7 @@ fn ids_that_collide() {
 }
 
 #[test]
-fn flags_without_a_name_mean_nothing() {
+fn unknown_flags_are_ignored() {
     let mut attack = Attack::new();
     let flags = TxFlags::from_bits_retain(0xfff0);
     let slots = [slot(attack.gref(), 0, 60, 1, flags)];

@@ -41,7 +41,7 @@ fn mapped(world: &World) -> usize {
 }
 
 #[test]
-fn staging_entry_k_of_add_fails() {
+fn staging_a_list_with_one_bad_entry_is_refused_as_a_whole() {
     let mut world = World::new();
     let mut guest = world.guest();
     let (mut lists, mut queues) = two_queues(&mut guest);
@@ -204,7 +204,7 @@ fn staging_a_refused_list_is_logged_once_with_its_reason() {
 }
 
 #[test]
-fn staging_readonly_then_rx() {
+fn staging_a_readonly_page_cannot_receive_a_frame() {
     let mut world = World::new();
     let mut guest = world.guest();
     let (mut lists, mut rings) = Lists::connect(&mut guest);

@@ -159,7 +159,7 @@ fn takeover_that_fails_for_good_ends_in_closing() {
 
 /// The guest shows other rings while the first ones cannot be taken over yet.
 #[test]
-fn takeover_is_of_the_rings_that_the_journal_names() {
+fn takeover_refuses_other_rings_than_the_journal_names() {
     let mut world = World::of_workers(1, WaitMode::Interrupt, false);
     let (mut guest, _lists, queues) = connected(&mut world);
     world.stop();
