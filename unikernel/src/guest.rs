@@ -28,7 +28,7 @@ pub struct Guest<W: Work> {
     polls: bool,
     /// The way by which the toolstack asks the guest to end, or to be saved.
     control: Box<dyn FrontendStore>,
-    /// The state that was told last.
+    /// State that was printed last.
     told: Option<VifStatus>,
 }
 

@@ -1,5 +1,5 @@
-//! iperf 2 over smoltcp's sockets: a server, or a client that sends so many bytes. It speaks to
-//! Debian's `iperf` 2.1.8 and to itself.
+//! iperf 2 over smoltcp's sockets: a server, or a client that sends a given number of bytes. It
+//! speaks to Debian's `iperf` 2.1.8 and to itself.
 
 mod client;
 mod datagrams;
@@ -22,7 +22,7 @@ const BUFFER_MAX: usize = 256 << 10;
 /// network can begin and end tests.
 const LINES: u32 = 32;
 const A_LINE: Duration = Duration::from_millis(500);
-/// Part of the memory that buffers of iperf's sockets may take: one of so many.
+/// Divisor of the guest's memory that gives the most that buffers of iperf's sockets may take.
 const BUFFERS_PART: usize = 8;
 
 /// End of a test that a guest is.

@@ -1,5 +1,5 @@
-//! A service has few places for connections. If all are taken, the one that is silent for longest
-//! gives its place up, so that peers that say nothing keep nobody out.
+//! Places for the connections of a service, which are few. If all are taken, the connection
+//! that is silent for longest gives its place up, so that silent peers keep no other peer out.
 
 use core::time::Duration;
 use grantway_stack::smoltcp::iface::{SocketHandle, SocketSet};

@@ -19,7 +19,7 @@ const CONNECTIONS: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Most bytes of a socket's buffer for each direction.
 const BUFFER_MAX: usize = 256 << 10;
-/// Part of the memory that buffers of sockets may take: one of so many.
+/// Divisor of the guest's memory that gives the most that buffers of sockets may take.
 const BUFFERS_PART: usize = 4;
 
 /// Service of a connection.

@@ -1,5 +1,6 @@
-//! Frames that a port left in the worker's arena, to write only what differs the next time, are
-//! whole if they still lie there, and are written anew if anybody else wrote to the arena.
+//! Frames that a port left in the worker's arena, so that the next time it writes only the
+//! bytes that differ. They must be whole if they are still there, and written anew if anybody
+//! else wrote to the arena.
 
 mod support;
 
@@ -100,8 +101,8 @@ impl Scene {
         assert!(self.check(number) > 0, "nothing came");
     }
 
-    /// Has `act` act before the middle one of some rounds, each of which gives the first guest
-    /// frames.
+    /// Calls `act` before the middle one of some rounds, each of which gives frames to the
+    /// first guest.
     fn while_frames_flow(&mut self, act: impl FnOnce(&mut Self)) {
         let (mut act, mut came) = (Some(act), 0);
         for round in 0..12 {
@@ -115,8 +116,8 @@ impl Scene {
         assert!(came > 8, "frames came in {came} rounds");
     }
 
-    /// Has somebody write to the arena between two bursts, each of whose frames has to be whole.
-    /// `voids` is true if no frame is found afterwards.
+    /// Lets `write` write to the arena between two bursts, and checks that each frame of the
+    /// bursts is whole. `voids` is true if no frame is found in the arena afterwards.
     fn between(&mut self, what: &str, voids: bool, write: impl FnOnce(&mut Self)) {
         println!("{what}");
         self.burst(1);
@@ -128,7 +129,7 @@ impl Scene {
         self.burst(1);
     }
 
-    /// Has a guest send what is its habit, for some rounds.
+    /// Lets a guest send by its habit, for some rounds.
     fn acts(&mut self, number: usize, habit: Habit) {
         let served = self.guests[number - 1].served();
         self.guests[number - 1].takes_up(habit);

@@ -38,10 +38,10 @@ const FRAMES: u64 = 4;
 /// Bytes a cycle that the heap may grow by: less than the smallest thing that could
 /// be kept of each vif. Some 3 were seen at ten thousand, of what the last guests leave behind.
 const HEAP_MORE: u64 = 16;
-/// Descriptors and mappings that may be more: what was mapped of a guest that died
-/// is let go when the next one is looked for, so each lane may be owed one; and
-/// the allocator maps an arena, or splits one, when threads meet in it. One that
-/// leaked once in a hundred cycles would be a hundred.
+/// Descriptors and mappings that may be more in the end. What was mapped of a guest that died
+/// is let go when the next guest is looked for, so each lane may owe one. The allocator also
+/// maps or splits an arena when threads meet in it. A leak of one in a hundred cycles would be
+/// a hundred.
 const OWED: usize = LANES as usize;
 const MAPPINGS_MORE: usize = OWED + 16;
 

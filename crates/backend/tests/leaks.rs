@@ -18,7 +18,7 @@ fn held() -> [usize; 3] {
     [count("/proc/self/fd"), maps, count("/proc/self/task")]
 }
 
-/// One way for a vif to fail, and its orderly end.
+/// Lets a vif fail in one way, and ends it in order.
 fn round(world: &mut World, guest: &mut Hostile, way: usize) {
     let mut rings = guest.rings();
     guest.start_anew();

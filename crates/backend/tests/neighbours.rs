@@ -83,7 +83,7 @@ impl Scene {
         scene
     }
 
-    /// Without a guest.
+    /// Makes a scene without guests.
     fn over(world: World) -> Self {
         let platform = world.control().platform();
         world.control().with(move |_| PLATFORM.set(Some(platform)));

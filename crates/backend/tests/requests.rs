@@ -1,6 +1,6 @@
-//! No guest makes others wait for the control thread: what one asks on its control ring, and
-//! what a successor has to map again for it. Work is counted: pages that the platform is
-//! asked to map, in the order in which it is.
+//! No guest makes others wait for the control thread, neither by requests on its control ring
+//! nor by pages that a successor has to map again for it. Work is counted: the pages that the
+//! platform is asked to map, in the order of these requests.
 
 mod support;
 
@@ -41,7 +41,7 @@ fn entries(pages: &Granted) -> Vec<GrefEntry> {
 }
 
 impl Guest {
-    /// Puts this request so many times, without a signal.
+    /// Puts this request `times` times, without a signal.
     fn puts(&mut self, message: Message, times: usize) {
         let requests: Vec<_> = (0..times).map(|id| message.request(id as u16)).collect();
         self.lists.ring.put(&requests);

@@ -164,8 +164,8 @@ fn no_flood_makes_a_round_long() {
     assert!(long.is_empty(), "rounds of more than {BAR:?}: {long:?}");
 }
 
-/// One frame for all, that each of a hundred takes in segments only: as many as are borne, and
-/// one more, which none of them gets.
+/// A frame for all guests, which each of a hundred accepts in segments only. Guests get its
+/// segments if their number is allowed (42), and none gets any if there are more (50, 7490).
 #[test]
 fn no_frame_for_all_makes_a_round_long() {
     let mut scene = Scene::new(100, 1);
@@ -256,8 +256,8 @@ fn a_round_ends_with_a_queue_that_fails() {
     scene.ends();
 }
 
-/// One frame finds more receivers broken than are taken out of service in a round, and nothing
-/// else is to be done: the worker goes on until all of them are.
+/// One frame finds more broken receivers than one round may take out of service, and there is
+/// nothing else to do. The worker goes on until all of them are out of service.
 #[test]
 fn all_receivers_that_one_frame_finds_broken_are_taken_out_of_service() {
     const GUESTS: u16 = 12;

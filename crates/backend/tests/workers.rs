@@ -8,7 +8,7 @@ use grantway_vector::Secret;
 use std::sync::{Arc, Mutex};
 use std::thread::{ThreadId, current};
 
-/// A backend with so many workers, in a folder of its own.
+/// Backend with several workers, in a folder of its own.
 struct Site {
     folder: tempfile::TempDir,
     _host: HostGuard,

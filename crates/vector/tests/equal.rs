@@ -1,5 +1,5 @@
-//! One at a time or 256, and as a plain program would have it that takes one packet
-//! after the other and knows what it is made of.
+//! Packets through the graph, in lists of 1 to 256, compared with a plain program that takes
+//! one packet after the other and knows its parts.
 
 mod common;
 

@@ -68,7 +68,8 @@ fn packets_truncated_at_every_byte_are_dropped() {
     }
 }
 
-/// An IPv4 frame with these options, and as much of a TCP packet as it says.
+/// Returns an IPv4 frame with these options, and with as much of a TCP packet as its header
+/// says.
 fn with_options(options: &[u8]) -> Vec<u8> {
     let inner = &plain(TCP, false).bytes()[34..];
     let mut frame = [mac(2).as_slice(), &mac(1), &[8, 0]].concat();
@@ -220,7 +221,7 @@ fn tcp_segmentation_of_other_protocols_is_dropped() {
     }
 }
 
-/// A fragment of an IPv4 UDP packet: so many bytes, from here on.
+/// Returns a fragment of an IPv4 UDP packet: `length` bytes from `at` on.
 fn fragment(at: u16, length: usize, more: bool) -> Vec<u8> {
     let mut frame = [mac(2).as_slice(), &mac(1), &[8, 0]].concat();
     let place = (at / 8) | if more { 0x2000 } else { 0 };

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 const DONE: Offload = Offload { checksum: Checksum::Complete, gso: None };
 
-/// A segment of a stream: its payload is made of where it is in it.
+/// Returns a segment of a stream. Its payload depends on its place in the stream.
 fn segment(flow: u16, v6: bool, at: u32, id: u16, length: usize, flags: u8) -> Vec<u8> {
     let kind = Kind::Tcp { ports: [1000 + flow, 80], flags };
     let packet =

@@ -224,7 +224,7 @@ fn states(stage: &mut Stage<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Sends as much as goes, by the rules, and takes nothing in.
+/// Sends as many packets as fit, by the rules, and takes no answer.
 fn flood(stage: &mut Stage<'_>) -> Result<(), Error> {
     let Stage { enemy, rings, .. } = stage;
     let bytes = frame(enemy.victim);

@@ -56,7 +56,7 @@ fn whole(rings: &Rings) -> Vec<GrefEntry> {
     writable.chain(rings.readonly.grefs.iter().map(entry(GrefFlags::READONLY))).collect()
 }
 
-/// Has all pages of the pools staged.
+/// Stages all pages of the pools.
 pub fn stage_all(enemy: &mut Enemy, rings: &mut Rings) -> Result<(), Error> {
     let list = enemy.list()?;
     let entries = whole(rings);
@@ -136,7 +136,7 @@ pub fn staging(stage: &mut Stage<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Messages of hashing whose sums overflow (XSA-270), and messages that nobody knows.
+/// Sends messages of hashing whose sums overflow (XSA-270), and unknown messages.
 pub fn hashing(stage: &mut Stage<'_>) -> Result<(), Error> {
     let Stage { enemy, rings, numbers } = stage;
     let table = enemy.list()?;

@@ -60,7 +60,7 @@ fn words(error: impl Display) -> String {
     format!("{error}")
 }
 
-/// From nothing to Connected, packets both ways, a lie, and the end.
+/// Runs from nothing to Connected, with packets both ways, a lie, and the end.
 fn conversation(checks: &mut Checks) -> Result<(), String> {
     let mock = Mock::default();
     attach(&mock);
@@ -199,7 +199,7 @@ fn lent(mock: &Mock) -> (usize, usize) {
     (world.granted(), world.ports())
 }
 
-/// Each flow keeps to its queue; what comes on either is received.
+/// Checks that each flow keeps to its queue, and that frames from both queues are received.
 fn two_queues(checks: &mut Checks) -> Result<(), String> {
     let mock = Mock::default();
     attach(&mock);

@@ -36,7 +36,7 @@ impl Host {
         Self { device, interface, sockets, services, log: None, now, port: 40_000 }
     }
 
-    /// Has a peer ask for a connection.
+    /// Lets a peer ask for a connection.
     fn connect(&mut self, port: u16) -> SocketHandle {
         let mut socket = tcp_socket(4096, SocketBuffer::new(vec![0; 4096]), PATIENCE.into());
         self.port += 1;

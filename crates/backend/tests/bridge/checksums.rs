@@ -1,5 +1,5 @@
-//! Guests on the bridge of which one has full checksums: whatever it sends or gets has a checksum
-//! that is complete, and the others keep their offloads.
+//! One guest on the bridge is marked for complete checksums: each frame that it sends or gets
+//! has a complete checksum. The other guests keep their offloads.
 
 use crate::guest::{BROADCAST, Guest, frame, know_each_other, uplink_takes};
 use crate::rules::stats;
@@ -64,7 +64,7 @@ fn sends_large(guest: &mut Guest, tcp: Tcp, frame: &[u8], size: u16) {
     assert_eq!(count, slots.len());
 }
 
-/// Demands that these are all segments of a frame, each complete.
+/// Checks that `segments` are all segments of a frame, each with a complete checksum.
 #[track_caller]
 fn are_segments(tcp: Tcp, segments: &[Vec<u8>], whole: &[u8]) {
     let mut got = Vec::new();

@@ -1,6 +1,6 @@
-//! XSA-522 on the bridge: however a sender cuts its packets, no guest is given a frame
-//! whose first slot is shorter than an Ethernet header. That is demanded of every answer
-//! that these tests take off a ring (`support::rings`).
+//! XSA-522 on the bridge: however a sender cuts its packets, no guest gets a frame whose first
+//! slot is shorter than an Ethernet header. Every answer that these tests take off a ring is
+//! checked for it (`support::rings`).
 
 use crate::guest::{BROADCAST, Guest, NOBODY, frame, three_as};
 use crate::rules::by_rules;
@@ -19,7 +19,7 @@ fn leads() -> impl Iterator<Item = usize> {
     (1..=70).chain([127, 128, 129, 1000]).chain(4030..=4096)
 }
 
-/// The slots of a packet with so many bytes before a whole page, and ten behind it.
+/// Slots of a packet with `lead` bytes before a whole page, and ten behind the page.
 fn packet(sender: &Guest, to: [u8; 6], lead: usize) -> (Vec<u8>, Vec<[u32; 3]>) {
     let bytes = frame(to, sender.address, lead + 4096 + 10);
     let mut cuts = [lead, 4096, 10].into_iter();

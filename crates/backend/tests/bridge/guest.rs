@@ -40,7 +40,7 @@ impl Guest {
         Self::boot_with(world, number, &[], keys)
     }
 
-    /// With these nodes in the backend's folder, and these keys of its own.
+    /// Starts a guest with these nodes in the backend's folder, and with these keys of its own.
     pub fn boot_with(
         world: &mut World,
         number: u16,
@@ -57,7 +57,7 @@ impl Guest {
         Self { hostile, rings, address, out, into, offset: 0, answers: VecDeque::new() }
     }
 
-    /// With all its pages staged.
+    /// Starts a guest with all its pages staged.
     pub fn boot_staged(world: &mut World, number: u16, keys: &[(&str, &str)]) -> Self {
         let mut hostile = world.guest_of(VifId { domain: DomId(20 + number), devid: 0 });
         let (mut lists, rings) = Lists::connect_as(&mut hostile, keys);
@@ -185,8 +185,8 @@ impl Guest {
         frame.extend(bytes);
     }
 
-    /// Takes in what came, each of which must be for it, and finished where it
-    /// must be. How many.
+    /// Takes the frames that arrived, and returns their number. Each must be for this guest,
+    /// and finished if `finished` is set.
     #[track_caller]
     pub fn takes_what_is_its_own(&mut self, finished: bool) -> u32 {
         let mut count = 0;
@@ -206,8 +206,8 @@ impl Guest {
         count
     }
 
-    /// Nothing waits for it: whoever sent has been answered, and since then its own
-    /// queue had a whole turn, between the answers to two frames that are too short.
+    /// Checks that nothing waits for the guest. All senders have been answered; since then its
+    /// own queue had a whole turn, between the answers to two frames that are too short.
     #[track_caller]
     pub fn gets_nothing(&mut self) {
         let short = slot(self.out.grefs[0], 0, 3, 8, TxFlags::empty());
@@ -247,8 +247,8 @@ pub fn three(world: &mut World) -> [Guest; 3] {
     three_as(world, false, false)
 }
 
-/// The frames that the uplink is given, so many, behind those by which guests know each other. It
-/// may belong to another worker than their sender, which is answered before.
+/// Waits for `frames` frames at the uplink, behind those by which guests know each other. The
+/// uplink may belong to another worker than their sender, which is answered before.
 #[track_caller]
 pub fn uplink_takes(uplink: &Behind, frames: usize) -> Vec<(Vec<u8>, Offload)> {
     eventually("frames for the uplink", || {

@@ -1,4 +1,5 @@
-//! Guests on the bridge with XDP programs: whatever reaches them begins behind their headroom.
+//! Guests on the bridge with XDP programs: each frame that reaches them begins behind their
+//! headroom.
 
 use crate::guest::{BROADCAST, Guest, frame, know_each_other, three_as};
 use crate::rules::by_rules;

@@ -15,7 +15,7 @@ fn meshed() -> World {
     World::bridged_by(3)
 }
 
-/// Has the bridge know where that station is, so that what is for it goes to no guest.
+/// Lets the bridge learn where the outside station is, so that no guest gets frames for it.
 fn knows_outside(world: &World, known: &Guest) {
     let uplink = world.behind(UPLINK);
     uplink.give(frame(known.address, OUTSIDE, 60), Offload::default());

@@ -18,8 +18,8 @@ const BYTES: usize = 64;
 /// An index of a ring that no ring has.
 const ABSURD: u32 = 10_000;
 
-/// A page of short frames for the other one, which nobody writes while they are read,
-/// and into which nothing is received.
+/// Page of short frames for the other hostile guest. Nobody writes to it while the frames are
+/// read, and no frame is received into it.
 pub struct Mail {
     page: Granted,
     number: usize,
@@ -42,8 +42,8 @@ impl Mail {
         page(&self.page, 0)
     }
 
-    /// Lays frames out anew: from itself, or from stations of its own making; IP by which
-    /// connections begin and end, parts of packets, or what nobody knows.
+    /// Writes new frames: from the guest itself or from stations that it makes up; IP packets
+    /// that begin and end connections, parts of packets, or unknown types.
     fn writes(&self, numbers: &mut Numbers) {
         let crowd = numbers.once_in(2);
         for n in 0..FRAMES {
@@ -58,8 +58,8 @@ impl Mail {
         }
     }
 
-    /// Slots of so many frames of this length. The id of each is its grant: read again, once
-    /// it was answered, it is the same frame.
+    /// Returns slots of `frames` frames of this length. The id of each is its grant: if the
+    /// slot is read again after it was answered, it is the same frame.
     fn slots(&self, frames: usize, len: u16) -> Vec<[u32; 3]> {
         let slot = |n| {
             let offset = (n % FRAMES * BYTES) as u16;
@@ -173,7 +173,7 @@ impl Acts<'_> {
     }
 }
 
-/// A list of pages, some of them twice or nobody's.
+/// Writes a list of pages. Some pages are in it twice, or are granted to nobody.
 fn lists(numbers: &mut Numbers, grefs: &[GrantRef], list: &Granted, entries: u32) {
     let first = numbers.below(grefs.len());
     for n in 0..entries as usize {

@@ -25,8 +25,8 @@ pub fn room(requests: u32, answers: u32) -> usize {
     SLOTS.saturating_sub(requests.wrapping_sub(answers)) as usize
 }
 
-/// Grants that the guest may name: whatever is behind them. Rarely the rings
-/// themselves, since little is right once a frame was received into one.
+/// Returns a grant that the guest may name. Rarely it is one of the rings, since little is
+/// valid once a frame was received into a ring.
 fn gref(numbers: &mut Numbers, pages: &Pages, rings: &Rings) -> GrantRef {
     match numbers.below(4000) {
         0..100 => GrantRef(numbers.word()),
@@ -87,7 +87,7 @@ fn packet(numbers: &mut Numbers, pages: &Pages, rings: &Rings) -> Vec<[u32; 3]> 
     slots
 }
 
-/// Any words at all.
+/// Returns slots of random words.
 fn junk(numbers: &mut Numbers) -> Vec<[u32; 3]> {
     let word = |numbers: &mut Numbers| numbers.word() & numbers.word();
     let slots = 0..1 + numbers.below(20);
@@ -104,7 +104,7 @@ pub struct Acts<'a> {
 }
 
 impl Acts<'_> {
-    /// One of them does something; whether the backend was killed.
+    /// Lets one of the guests do something. Returns true if the backend was killed.
     pub fn act(&mut self, world: &mut World, sides: &mut [Side<'_>]) -> bool {
         let one = self.numbers.below(sides.len());
         let side = &mut sides[one];
@@ -144,8 +144,8 @@ impl Acts<'_> {
         killed
     }
 
-    /// The backend is killed between two turns, and a successor finds a store that fails
-    /// for a while where it asks about this vif.
+    /// Kills the backend between two turns. Its successor finds a store that fails for a while
+    /// when it asks about this vif.
     fn kill(&mut self, world: &mut World, vif: VifId) {
         let key = self.numbers.one_of(&["frontend-id", "frontend", "state"]);
         let errno = self.numbers.one_of(&[StoreErrno::Enomem, StoreErrno::Eio]);

@@ -1,14 +1,14 @@
-//! Two guests that do anything, and help each other: random words in rings, grant
-//! table, store and pages, also while they are read, random signals, requests over
-//! the control ring, and a toolstack that takes a vif away now and then. The backend is
-//! killed under way and taken over, beside a store that fails. The honest vifs beside
-//! them lose nothing and get nothing that was changed after it was judged; each vif that
-//! they leave behind goes without a trace, and an honest frontend in its place is served.
+//! Two hostile guests that do anything, and help each other. They write random words into
+//! rings, grant table, store and pages, also while these are read, and send random signals and
+//! control requests. A toolstack removes a vif now and then. The backend is killed and taken
+//! over during the run, and its store fails at times. The honest vifs beside them lose no
+//! frame, and get none that was changed after it was judged. Each vif that the hostile guests
+//! leave behind goes without a trace, and an honest frontend in its place is served.
 //!
 //! A run is a fixed number of rounds from a fixed seed. `GRANTWAY_FUZZ_ROUNDS` sets another
-//! number for each of the four worlds, `GRANTWAY_FUZZ_SECONDS` has it go on for so long from
-//! a seed of its own, and `GRANTWAY_FUZZ_SEED` repeats a run that was seen before (as far as
-//! threads allow).
+//! number for each of the four worlds. `GRANTWAY_FUZZ_SECONDS` lets the run go on for this
+//! time, from a seed of its own. `GRANTWAY_FUZZ_SEED` repeats an earlier run, as far as threads
+//! allow.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -74,7 +74,7 @@ const RULES: &str = "
 /// two processors does in thirty seconds.
 const ROUNDS: u64 = 70;
 const ACTIONS: usize = 200;
-/// One in so many connections is made while the store has trouble: it is tried again after a
+/// One in this number of connections is made while the store fails: it is tried again after a
 /// tenth of a second.
 const TROUBLED: usize = 16;
 const SEED: u64 = 0x4757;
@@ -126,7 +126,7 @@ impl Pages {
     }
 }
 
-/// One of the two, while it is connected.
+/// One of the hostile guests, while it is connected.
 struct Side<'a> {
     guest: &'a mut Hostile,
     rings: &'a mut [Rings],
@@ -182,7 +182,7 @@ impl Neighbours {
         }
     }
 
-    /// Frames that are judged go out; how many.
+    /// Lets the witness send frames that are judged. Returns their number.
     fn witness_sends(&mut self, numbers: &mut Numbers) -> usize {
         match self {
             Self::Beside => 0,
@@ -273,7 +273,7 @@ impl Held {
     }
 }
 
-/// One of the two, and its grant table.
+/// One of the hostile guests, and its grant table.
 struct Enemy {
     guest: Hostile,
     table: Table,
@@ -285,7 +285,7 @@ impl Enemy {
         Self { guest: world.vif_of(domain, vif), table }
     }
 
-    /// A handshake by the rules, of so many queues.
+    /// Connects by the rules, with as many queues as `rings` has.
     fn connects(&mut self, rings: &[Rings], numbers: &mut Numbers) -> Option<CtrlRing> {
         let guest = &mut self.guest;
         let ctrl = numbers.once_in(2).then(|| CtrlRing::publish(guest));
@@ -367,7 +367,7 @@ impl Fuzz {
         ENEMIES.iter().for_each(|&vif| self.world.attach(vif, &[]));
     }
 
-    /// By the rules, and then not.
+    /// Connects both guests by the rules, and then lets them break rules.
     fn connect(&mut self, rings: &mut [Vec<Rings>; 2], pages: &[Pages; 2], images: &[Vec<u8>; 2]) {
         let Self { world, enemies, neighbours, numbers, kills, .. } = self;
         enemies.iter_mut().for_each(|enemy| clean(&mut enemy.guest));
@@ -432,7 +432,7 @@ impl Fuzz {
         neighbours.are_served(world);
     }
 
-    /// In the place of a hostile one.
+    /// Checks that an honest frontend in the place of a hostile one is served.
     fn serves_an_honest_frontend(&mut self) {
         let Self { world, enemies, neighbours, numbers, .. } = self;
         let number = numbers.below(ENEMIES.len());
@@ -502,7 +502,7 @@ fn trouble(world: &World, numbers: &mut Numbers) {
     world.setup.faults.plan_store(asked, numbers.below(30), 1 + numbers.below(3), errno);
 }
 
-/// Gives a backend its rules, where packets go by such.
+/// Gives a backend its rules, if rules judge the packets.
 fn load(world: &World) {
     if world.setup.by_rules {
         world.control().with(|backend| backend.load(RULES, SECRET)).unwrap();

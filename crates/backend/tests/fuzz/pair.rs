@@ -1,6 +1,5 @@
-//! Two honest guests behind the backend's bridge that send each other numbered
-//! frames. Neither may lose one, and what comes from elsewhere must be as it
-//! was judged.
+//! Two honest guests behind the backend's bridge, which send each other numbered frames.
+//! Neither may lose one, and a frame from elsewhere must be as it was judged.
 
 use super::support::honest::sleep;
 use super::support::port::{Behind, checker};
@@ -45,7 +44,7 @@ struct Shared {
     connections: AtomicU64,
     sent: AtomicU64,
     received: AtomicU64,
-    /// The mark that it is to see, and the last such one that it saw.
+    /// Mark that the guest is to see, and the last awaited mark that it saw.
     awaited: AtomicU64,
     mark: AtomicU64,
     /// Frames of a known shape that came from the witness.
@@ -83,7 +82,7 @@ impl Pair {
         pair
     }
 
-    /// Waits until so many more frames arrived each way.
+    /// Waits until `frames` more frames arrived each way.
     #[track_caller]
     pub fn carries(&self, frames: u64) {
         let goals = self.shared.each_ref().map(|end| end.received.load(SeqCst) + frames);
@@ -130,9 +129,9 @@ impl Pair {
         self.looks_well();
     }
 
-    /// Has something happen while nothing is on its way. Afterwards the bridge learns where
-    /// the two are, before anything is sent to them: none of it goes to all, so that nobody
-    /// has anything of theirs to send on.
+    /// Calls `act` while nothing is on its way. Afterwards the bridge learns where the two
+    /// guests are, before anything is sent to them. So none of their frames goes to all, and
+    /// nobody has a frame of theirs to send on.
     #[track_caller]
     pub fn rests_while(&self, uplink: &Behind, act: impl FnOnce()) {
         self.rest();
@@ -156,7 +155,7 @@ impl Pair {
         both().for_each(|end| end.is_ordered());
     }
 
-    /// Both stop sending, and what they sent arrives.
+    /// Lets both guests stop sending, and waits until what they sent has arrived.
     #[track_caller]
     fn rest(&self) {
         self.shared.iter().for_each(|end| end.is_ordered());

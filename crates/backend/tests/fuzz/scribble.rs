@@ -1,5 +1,5 @@
-//! Writes over whatever a guest shares, all the while and from a thread of its
-//! own, so that it changes as it is being read.
+//! Writes over everything that a guest shares, all the time and from a thread of its own, so
+//! that the bytes change while they are read.
 
 use super::guest::begins_page;
 use super::support::rings::Rings;
@@ -50,7 +50,7 @@ pub fn store(store: &mut dyn Store, front: &str, numbers: &mut Numbers, pool: &[
     let _ = store.write(&key, &value);
 }
 
-/// Any bytes in an entry, or some that are nearly right.
+/// Returns random bytes for an entry, or bytes that are nearly valid.
 fn entry(numbers: &mut Numbers, good: [u8; ENTRY]) -> [u8; ENTRY] {
     let mut bad = good;
     match numbers.below(5) {
@@ -71,7 +71,7 @@ pub struct Scribbler<'a> {
     /// Pages of frames that are judged, which others send.
     pub judged: Vec<SharedPage>,
     pub table: &'a Table,
-    /// The table as it should be.
+    /// Bytes of the valid table.
     pub image: &'a [u8],
     pub store: Box<dyn Store>,
     pub front: String,

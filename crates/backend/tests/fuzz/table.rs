@@ -1,5 +1,5 @@
-//! The grant table of a guest, which the guest may write as it likes: here by
-//! the descriptor of the memory that it is in.
+//! The grant table of a guest. The guest may write anything into it, here by the descriptor of
+//! the memory that holds the table.
 
 use grantway_hypervisor::GrantRef;
 use std::collections::BTreeSet;
@@ -38,7 +38,7 @@ impl Table {
         self.0.write_all_at(image, 0).unwrap();
     }
 
-    /// Writes one entry; what is past the end is left.
+    /// Writes one entry. Bytes past the end are not written.
     pub fn write(&self, gref: GrantRef, entry: [u8; ENTRY]) {
         self.0.write_all_at(&entry, u64::from(gref.0) * ENTRY as u64).unwrap();
     }

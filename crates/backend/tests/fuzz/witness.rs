@@ -1,7 +1,7 @@
-//! A guest on the bridge that keeps every rule, but writes over what it sends while that is
-//! read: whom it is for, and what is behind the bytes that its readers know. None but it has
-//! pages of such frames, and its rings are nobody else's, so what its readers get is what
-//! it sent, or the backend made it otherwise.
+//! Guest on the bridge that keeps every rule, but writes over its frames while they are read:
+//! over their destination, and over the bytes behind those that its readers know. No other
+//! guest has pages of such frames or uses its rings. So its readers get what it sent, unless
+//! the backend changed it.
 
 use super::guest::room;
 use super::support::eventually;
@@ -19,14 +19,14 @@ use grantway_testkit::Numbers;
 const LENGTHS: [u16; 4] = [60, 129, 1514, 4096];
 pub const FROM: [u8; 6] = [2, 0x47, 0x57, 1, 0, 3];
 pub const TYPE: [u8; 2] = [0x88, 0xb7];
-/// From here on anything may be in them.
+/// Offset in a frame from which the bytes may be anything.
 pub const DIRTY: usize = 256;
 /// Pages that it receives into.
 const POSTED: usize = 32;
 /// Fewer frames than this at once.
 const BURST: usize = 16;
 
-/// Byte `n` of such a frame.
+/// Returns byte `n` of a frame of the witness.
 pub fn byte(n: usize) -> u8 {
     (n as u8).wrapping_mul(7)
 }
@@ -64,7 +64,7 @@ impl Witness {
         (0..LENGTHS.len()).map(|n| page(&self.frames, n).0).collect()
     }
 
-    /// A few frames; how many.
+    /// Sends a few frames, and returns their number.
     #[track_caller]
     pub fn sends(&mut self, numbers: &mut Numbers) -> usize {
         let answers = self.rings.tx_answers();
@@ -107,7 +107,7 @@ impl Witness {
     }
 }
 
-/// Writes over such pages: whom a frame is for, and its end.
+/// Writes over the pages of the witness's frames: over their destination, and over their end.
 pub fn scribble(pages: &[SharedPage], numbers: &mut Numbers) {
     let Some(page) = pages.get(numbers.below(pages.len().max(1))) else { return };
     let _ = page.write(0, &numbers.one_of(&pair::ADDRESSES));

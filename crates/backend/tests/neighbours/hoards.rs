@@ -128,7 +128,7 @@ fn ipv4(protocol: u8, to: (u16, u8), from: (u16, u8), part: Part, payload: &[u8]
     frame
 }
 
-/// UDP with eight bytes of data; of a later part these only.
+/// Returns a frame of UDP with eight bytes of data. A later part has these bytes only.
 fn udp(to: (u16, u8), from: (u16, u8), ports: [u16; 2], part: Part) -> Vec<u8> {
     let mut payload = Vec::new();
     if part.at == 0 {
@@ -141,7 +141,7 @@ fn udp(to: (u16, u8), from: (u16, u8), ports: [u16; 2], part: Part) -> Vec<u8> {
     ipv4(17, to, from, part, &payload)
 }
 
-/// TCP with these flags and nothing else.
+/// Returns a frame of TCP with these flags and no data.
 fn tcp(to: (u16, u8), from: (u16, u8), ports: [u16; 2], flags: u8) -> Vec<u8> {
     let mut payload = ports.map(u16::to_be_bytes).concat();
     payload.extend([0, 0, 0, 1, 0, 0, 0, 1, 0x50, flags, 0x20, 0, 0, 0, 0, 0]);
@@ -151,7 +151,7 @@ fn tcp(to: (u16, u8), from: (u16, u8), ports: [u16; 2], flags: u8) -> Vec<u8> {
 const SYN: u8 = 2;
 const SYN_ACK: u8 = 0x12;
 
-/// One that uses up what it can.
+/// Guest that uses up all that it can.
 struct Hoarder {
     number: u16,
     lists: Lists,
@@ -273,7 +273,7 @@ fn serves_until(world: &World, what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Each fills its ring once with these, and all of it is served.
+/// Lets each guest fill its ring once with its frames, and waits until all are served.
 fn all_send(scene: &mut Scene, frames: impl Fn(usize) -> Vec<Vec<u8>>) {
     for (n, guest) in scene.guests.iter_mut().enumerate() {
         guest.offers(&frames(n));

@@ -42,14 +42,15 @@ fn ends(mut world: World, guest: Honest) {
     world.stands();
 }
 
-/// Has all pages of a queue staged, and waits until they are.
+/// Stages all pages of a queue, and waits until they are staged.
 fn stages_all(guest: &Honest, queue: u16) {
     guest.wishes_for(queue, usize::MAX);
     guest.has_all_staged(queue);
 }
 
-/// Many packets go both ways, and none of them takes a grant copy. A queue that becomes busy, whenever
-/// that is, has further pages mapped before it uses them. (The list that names these is copied.)
+/// Checks that many packets go both ways, and that none of them takes a grant copy. A queue
+/// that becomes busy has further pages mapped before it uses them. (The list that names these
+/// pages is copied.)
 fn costs_nothing(world: &World, guest: &Honest) {
     let moved = || {
         let stats = world.control().report_of(GUEST).unwrap().stats;

@@ -1,5 +1,5 @@
-//! Large packets that a port reads in pages that stay mapped: what arrives, what the guest can
-//! change meanwhile, and when a page can go.
+//! Large packets that a port reads in pages that stay mapped: which bytes arrive, which bytes
+//! the guest can change meanwhile, and when a page can be removed.
 
 use crate::support::ctrl::Lists;
 use crate::support::hostile::{Hostile, frame};
@@ -83,7 +83,7 @@ fn connected() -> (World, Hostile, Lists, Rings) {
     (world, guest, lists, rings)
 }
 
-/// Has the guest write over all of a packet's pages once the port is called.
+/// Lets the guest write over all of a packet's pages once the port is called.
 fn changes(world: &World, packet: &Packet) {
     let count = packet.pages.grefs.len();
     let pages: Vec<_> = (0..count).map(|n| packet.pages.page(n).unwrap().0).collect();
@@ -94,7 +94,7 @@ fn changes(world: &World, packet: &Packet) {
     });
 }
 
-/// Asserts that a packet arrived, whose bytes from `from` on the guest changed under way.
+/// Checks that a packet arrived whose bytes from `from` on the guest changed in flight.
 #[track_caller]
 fn arrived(world: &World, packet: &Packet, from: usize, offload: Offload) {
     let [(bytes, found)] = &taken(world)[..] else { panic!("one packet was sent") };

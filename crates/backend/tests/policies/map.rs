@@ -114,7 +114,7 @@ struct Packet {
 }
 
 impl Packet {
-    /// Cut into pieces of at most so many bytes, each somewhere in its page.
+    /// Makes a packet in pieces of at most `cut` bytes, each somewhere in its page.
     fn new(guest: &Hostile, len: usize, cut: usize, id: u16) -> Self {
         let mut bytes = frame(len);
         // No two are alike.
@@ -187,8 +187,8 @@ fn frames_of_every_length_and_cut_arrive_whole_and_are_free_when_answered() {
     world.stands();
 }
 
-/// Sends packets as fast as there is room, and takes back the pages of each as soon
-/// as it is answered.
+/// Sends packets as fast as there is room, and takes back the pages of each as soon as it is
+/// answered.
 fn floods(guest: &mut Hostile, rings: &mut Rings, count: u16, mut len: impl FnMut() -> usize) {
     let (mut sent, mut answered) = (0, 0);
     let mut out = std::collections::VecDeque::new();
@@ -380,7 +380,7 @@ fn a_chain_that_is_longer_than_a_turn_is_served() {
     world.stands();
 }
 
-/// The worker dies as it hands over the frame of this number.
+/// Lets the worker die as it hands over the frame of this number.
 fn dies_at_send(world: &World, number: u32) {
     let mut sends = 0;
     world.behind(GUEST).hook(move |call| {

@@ -151,8 +151,8 @@ fn pages_unused_for_a_minute_are_unmapped_in_small_steps() {
     assert_eq!(queue.end(true), None, "nobody wakes a worker for nothing");
 }
 
-/// Pages that come one by one, to be read and to be written, are in few areas; and each
-/// is still where it was, with what was asked for last.
+/// Pages that come one by one, to be read and to be written, are in few areas. Each page is
+/// still found, with the access that was asked for last.
 #[test]
 fn pages_that_come_one_by_one_are_joined() {
     let rig = Rig::new();
@@ -180,8 +180,8 @@ fn pages_that_come_one_by_one_are_joined() {
     assert_eq!(rig.counters().since(&before).grant_ops(), 0);
 }
 
-/// A page that cannot be mapped anew takes those with it that it was joined with; they
-/// come back when they are used.
+/// A page that cannot be mapped again takes the pages with it that it was joined with. They are
+/// mapped again when they are used.
 #[test]
 fn runs_that_cannot_be_joined_are_forgotten() {
     let rig = Rig::new();

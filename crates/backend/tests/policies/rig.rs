@@ -31,7 +31,7 @@ impl Rig {
         Self { backend, guest, _host: host, folder }
     }
 
-    /// One more guest.
+    /// Starts one more guest.
     pub fn other(&self) -> Arc<Domain> {
         self.backend.create_domain(OTHER, "other").unwrap();
         Domain::connect(self.folder.path(), OTHER, Role::Guest).unwrap()
@@ -96,7 +96,7 @@ pub fn entries(granted: &Granted, access: Access) -> Vec<GrefEntry> {
     granted.grefs.iter().map(|&gref| entry(gref, access)).collect()
 }
 
-/// Pieces of so many bytes, one from each page, one behind the other.
+/// Returns pieces of `len` bytes, one from each page, one behind the other.
 pub fn pieces(grefs: &[GrantRef], len: u16) -> Vec<Piece> {
     let piece = |(n, gref): (usize, &GrantRef)| Piece::new(gref.0, 0, len, n * usize::from(len));
     grefs.iter().enumerate().map(piece).collect()

@@ -77,8 +77,8 @@ fn a_list_with_one_bad_entry_stages_nothing() {
     assert_eq!((vif.pages(), rig.counters().mapped), (40, 40));
 }
 
-/// A guest that lists its pages one by one: its areas are few, whatever it lists, and all
-/// is where it was.
+/// A guest that lists its pages one by one has few areas, whatever it lists, and each page is
+/// found.
 #[test]
 fn lists_of_one_page_are_joined() {
     let rig = Rig::new();

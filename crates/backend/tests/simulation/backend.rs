@@ -150,7 +150,8 @@ impl Server {
         self.acts(|backend| backend.shutdown().unwrap());
     }
 
-    /// Ends, whoever has not closed yet: as the command does, which waits a few seconds.
+    /// Ends although some vifs have not closed yet, like the command, which waits a few
+    /// seconds.
     pub fn waits_no_longer(&mut self) {
         if self.ending && self.process.take().is_some() {
             self.ended += 1;

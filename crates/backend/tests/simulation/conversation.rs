@@ -1,4 +1,4 @@
-//! One conversation: who takes part, what is done to them, and what must hold.
+//! One conversation: its actors, what is done to them, and what must hold.
 
 mod frames;
 mod hostile;
@@ -25,7 +25,7 @@ use std::time::Duration;
 const OUTSTANDING: u64 = 100;
 /// Frames that each guest must carry each way in the end.
 const LAST: u64 = 20;
-/// Passes over all actors after which nobody should have anything to do.
+/// Passes over all actors after which none should have anything to do.
 const PASSES: u32 = 20_000;
 /// Time that may pass while frames wait and are not to be dropped: they are, after
 /// 10 s.
@@ -224,7 +224,7 @@ impl Conversation {
         std::mem::take(&mut self.told)
     }
 
-    /// One of them does something.
+    /// Lets one of the actors do something.
     fn tick(&mut self, tick: u32) {
         let guests = self.guests.len();
         if !self.enemies.is_empty() && self.numbers.once_in(2) {
@@ -373,7 +373,7 @@ impl Conversation {
         self.attach(number);
     }
 
-    /// Nothing goes wrong any more, and what is not there comes back.
+    /// Ends all disturbances, and brings back what is missing.
     fn mend(&mut self, tick: u32) {
         self.server.lives();
         self.guests.iter_mut().for_each(Guest::lives);
@@ -394,7 +394,7 @@ impl Conversation {
         self.tell(format_args!("mended"));
     }
 
-    /// Lets everybody act until nobody has anything to do.
+    /// Lets all actors act until none has anything to do.
     fn settle(&mut self) {
         for _ in 0..PASSES {
             if !self.server.is_running() {
@@ -513,7 +513,7 @@ impl Conversation {
         }
     }
 
-    /// Lets time pass until something holds; whether it does.
+    /// Lets time pass until something holds. Returns false if it never does.
     fn wait_for(&mut self, mut holds: impl FnMut(&Self) -> bool) -> bool {
         for _ in 0..400 {
             self.settle();

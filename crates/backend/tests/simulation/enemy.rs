@@ -1,5 +1,5 @@
-//! A hostile guest: a process without a frontend, which connects by the rules and then
-//! writes what it likes into its rings and its folder. Two of them help each other.
+//! Hostile guest: a process without a frontend, which connects by the rules and then writes
+//! what it likes into its rings and its folder. Two of them help each other.
 
 use super::guest::mac;
 use super::support::rings::{Rings, page, slot};
@@ -16,11 +16,11 @@ use grantway_ring::{Index, RingMemory};
 use grantway_testkit::Numbers;
 use std::sync::Arc;
 
-/// Pages: it sends from the first and the last, and receives into the others, so that it
-/// gives nobody again what somebody else sent.
+/// Pages. The guest sends from the first and the last, and receives into the others, so that it
+/// never sends on what somebody else sent.
 const PAGES: usize = 8;
-/// Frames to honest guests, and to all, of one conversation: so many have room with what
-/// honest guests are sent, whatever comes first.
+/// Frames of one conversation to honest guests and to all guests. With this number, they and
+/// the frames between honest guests always have room.
 const FRAMES: usize = 16;
 const BYTES: u16 = 60;
 
@@ -208,7 +208,8 @@ impl Enemy {
         Act::Scribbles
     }
 
-    /// Slots of any kind, of its own pages so that nobody is sent what it means for others.
+    /// Writes slots of any kind. They name its own pages only, so that nobody gets what it
+    /// means for others.
     fn writes_junk(&mut self, xen: &Xen, numbers: &mut Numbers) -> Act {
         let process = self.process(xen);
         let mut slot = |_| {

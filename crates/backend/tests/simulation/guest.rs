@@ -19,7 +19,7 @@ pub const FLOWS: u32 = 4;
 /// Frames received at most in one step.
 const BURST: usize = 100;
 
-/// Does something that may kill its process; `None` where it did.
+/// Calls `body`, which may kill its process. Returns `None` if it did.
 pub fn survived<T>(body: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(value) => Some(value),
@@ -100,7 +100,7 @@ impl Guest {
         }
     }
 
-    /// Its process dies after so many calls.
+    /// Lets its process die after `calls` calls.
     pub fn dies_after(&mut self, calls: u64) {
         if let Some(process) = &self.process {
             process.domain.dies_after(calls);
@@ -298,7 +298,7 @@ impl Driver<'_> {
         if vif.arm().unwrap() { Step::Awake } else { Step::Asleep }
     }
 
-    /// Has another number of a queue's pages staged, now and then.
+    /// Changes the number of a queue's staged pages now and then.
     fn stage(&mut self, vif: &mut Vif, numbers: &mut Numbers) {
         let states = vif.staging();
         if !states.is_empty() && numbers.once_in(8) {

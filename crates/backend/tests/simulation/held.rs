@@ -1,5 +1,5 @@
-//! A guest with a stack in user space that can send nothing, since the rate of its vif holds its
-//! ring. It sleeps until there is room, however many frames come meanwhile.
+//! A guest with a stack in user space that can send nothing, since the rate of its vif holds
+//! its ring. It sleeps until there is room, even if frames come meanwhile.
 
 use super::backend::{Server, Setup};
 use super::guest::{mac, readable};
@@ -51,7 +51,7 @@ fn question() -> Vec<u8> {
     frame
 }
 
-/// One who asks, one who answers, and the backend between them.
+/// A guest that asks, a guest that answers, and the backend between them.
 struct Bridge {
     server: Server,
     asker: Vif<Asker>,

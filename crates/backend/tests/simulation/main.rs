@@ -34,8 +34,8 @@ fn setting(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text}: expected a number")))
 }
 
-/// Runs conversations by their seeds on all processors; how many there were. Of
-/// the first that fails the story and the seed are printed.
+/// Runs conversations by their seeds on all processors, and returns their number. Prints the
+/// story and the seed of the first that fails.
 fn run_all<C>(
     usual: u64,
     new: impl Fn(u64) -> C + Sync,

@@ -67,7 +67,7 @@ impl Lines {
         self.all[number].look()
     }
 
-    /// Lets so many more numbered frames go to the guest.
+    /// Lets `frames` more numbered frames go to the guest.
     pub fn credit(&self, number: usize, frames: u64) {
         self.look(number).credits += frames;
         let _ = rustix::io::write(&self.all[number].bell, &1u64.to_ne_bytes());

@@ -224,7 +224,7 @@ impl Bridge {
         bridge
     }
 
-    /// Until both vifs are connected, and the store has nothing new.
+    /// Lets all act until both vifs are connected and the store has nothing new.
     fn negotiate(&mut self) {
         for _ in 0..1000 {
             let mut busy = self.server.step() | self.server.serve();
@@ -240,7 +240,7 @@ impl Bridge {
         panic!("the vifs do not come to be connected");
     }
 
-    /// Lets one of the three act, if it has anything to do; whether it had.
+    /// Lets one of the three act. Returns false if it has nothing to do.
     fn act(&mut self, actor: usize) -> bool {
         self.steps += 1;
         assert!(self.steps < STEPS, "somebody still finds something to do");
@@ -259,7 +259,8 @@ impl Bridge {
         }
     }
 
-    /// All sleep: wakes whoever sleeps over a frame, or lets time pass for timers.
+    /// Goes on while all sleep: wakes a guest that sleeps over a frame, or lets time pass for
+    /// timers.
     fn goes_on(&mut self) {
         let now = self.now;
         let slept = self.guests.iter_mut().filter_map(|guest| guest.sleeps_over(now).then_some(()));

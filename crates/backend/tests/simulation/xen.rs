@@ -169,7 +169,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Takes a grant back; whether it is revoked.
+    /// Takes a grant back. Returns true if it is revoked.
     fn end(&mut self, domain: DomId, gref: GrantRef) -> bool {
         let tables = self.tables(domain);
         match tables.grants.get_mut(&gref) {
@@ -266,7 +266,7 @@ impl Xen {
         self.lock().store.usage(domain).watches
     }
 
-    /// One call of a process, which may be its last.
+    /// Counts a call of a process, which may be its last.
     fn call(&self, process: u64) -> Result<MutexGuard<'_, Inner>, Error> {
         let mut inner = self.lock();
         let entry = inner.processes.get_mut(&process).expect("a process");
@@ -291,7 +291,7 @@ pub struct Domain {
 }
 
 impl Domain {
-    /// Lets the process die after so many calls.
+    /// Lets the process die after `calls` calls.
     pub fn dies_after(&self, calls: u64) {
         let mut inner = self.xen.lock();
         let process = inner.processes.get_mut(&self.process).expect("a process");
@@ -304,7 +304,7 @@ impl Domain {
         inner.processes.get_mut(&self.process).expect("a process").dies_at_signal = true;
     }
 
-    /// No longer.
+    /// Cancels a planned death of the process.
     pub fn lives(&self) {
         let mut inner = self.xen.lock();
         let process = inner.processes.get_mut(&self.process).expect("a process");

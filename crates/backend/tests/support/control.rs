@@ -68,7 +68,7 @@ pub enum Time {
 }
 
 thread_local! {
-    /// Time where it stands: of a control thread.
+    /// Present time of a control thread, if time stands still.
     static NOW: Cell<Instant> = Cell::new(Instant::now());
 }
 
@@ -173,7 +173,7 @@ impl Control {
         answer.recv_timeout(PROMPT).expect("the backend hangs, or has ended")
     }
 
-    /// Has time pass that otherwise stands, and all be done that is due then.
+    /// Lets time pass, which otherwise stands still, and all work be done that is due then.
     #[track_caller]
     pub fn passes(&self, time: Duration) {
         self.with(move |backend| {

@@ -71,7 +71,7 @@ impl CtrlRing {
         let _ = self.front.publish();
     }
 
-    /// The answers to so many requests, in their order.
+    /// Returns the answers to `count` requests, in their order.
     #[track_caller]
     pub fn answers(&mut self, guest: &mut Hostile, count: usize) -> Vec<CtrlResponse> {
         let mut answers = Vec::new();

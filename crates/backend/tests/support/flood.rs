@@ -61,7 +61,7 @@ pub const CUT_SIZE: u16 = 8;
 pub const CUT_COUNT: usize = 7490;
 /// Pages of such a packet. It has one more slot, for its GSO extra.
 const CUT_PAGES: usize = 15;
-/// Packets of such a kind that a ring holds.
+/// Number of such packets that a ring holds.
 const CUT_PACKETS: usize = SLOTS as usize / (CUT_PAGES + 1);
 
 pub const SMALL: Habit = Habit::Sends { bytes: 64, slots: 1 };
@@ -99,7 +99,7 @@ impl Guest {
         Self::over(hostile, rings, number)
     }
 
-    /// One that is connected.
+    /// Makes a guest that is connected.
     pub fn over(hostile: Hostile, rings: Rings, number: u16) -> Self {
         let out = hostile.pages(PAGES, Access::ReadOnly);
         let into = hostile.pages(SLOTS as usize, Access::ReadWrite);
@@ -188,7 +188,7 @@ impl Guest {
         numbers
     }
 
-    /// One packet to each of these stations.
+    /// Returns the slots of one packet to each of these stations.
     fn cut(&mut self, stations: Vec<[u8; 6]>, size: u16) -> Vec<[u32; 3]> {
         // A first page for each, and the others for all of them.
         let rest = CUT_PAGES - 1;
@@ -238,8 +238,8 @@ impl Guest {
         page(&self.out, n).0.write(0, &bytes).unwrap();
     }
 
-    /// Its ring is to be full of these frames of at most 64 bytes each, and it signals as
-    /// fast as it can.
+    /// Sets the frames, of at most 64 bytes each, with which the guest fills its ring. The
+    /// guest also signals as fast as it can.
     pub fn offers(&mut self, frames: &[Vec<u8>]) {
         self.signals = true;
         let lay = |(n, bytes): (usize, &Vec<u8>)| {
@@ -261,7 +261,7 @@ impl Guest {
         }
     }
 
-    /// Fills its ring; whether the backend asked to be told.
+    /// Fills its ring. Returns true if the backend asked for a signal.
     pub fn fills(&mut self) -> bool {
         let old = self.rings.tx_prod;
         let mut room = SLOTS - old.wrapping_sub(self.served());
@@ -322,7 +322,7 @@ impl Guest {
     }
 }
 
-/// Publishes requests; whether the backend asked to be told.
+/// Publishes requests. Returns true if the backend asked for a signal.
 fn shows<const W: usize>(ring: &RingPage<W>, old: u32, new: u32) -> bool {
     if new == old {
         return false;

@@ -110,7 +110,7 @@ impl Honest {
         self.shared.to_stage.lock().unwrap().push((queue, pages));
     }
 
-    /// Waits until so many pages of a queue are staged.
+    /// Waits until `pages` pages of a queue are staged.
     #[track_caller]
     pub fn has_staged(&self, queue: u16, pages: usize) {
         eventually("staged pages", || {
@@ -133,7 +133,7 @@ impl Honest {
         (arrived, self.shared.received.load(SeqCst))
     }
 
-    /// Waits until so many more frames arrived each way.
+    /// Waits until `frames` more frames arrived each way.
     #[track_caller]
     pub fn carries(&self, frames: u64) {
         let before = self.marks();
@@ -153,8 +153,9 @@ impl Honest {
         }
     }
 
-    /// Stops sending, lets what is on its way arrive, all but so many frames each way, and
-    /// counts: from the guest, and to it.
+    /// Stops sending, and waits until all frames on their way have arrived, except for
+    /// `may_be_lost` each way. Returns the counts of both directions: from the guest, and to
+    /// it.
     #[track_caller]
     pub fn count(&self, may_be_lost: u64) -> [Tally; 2] {
         let order = self.shared.orders.load(SeqCst) | 1;
@@ -207,7 +208,7 @@ impl Honest {
         assert_eq!(self.connections(), 1, "the honest vif was closed in between");
     }
 
-    /// Has `act` happen while nothing is on its way.
+    /// Calls `act` while nothing is on its way.
     #[track_caller]
     pub fn rests_while<T>(&self, act: impl FnOnce() -> T) -> T {
         self.count(0);
@@ -336,7 +337,7 @@ fn send(
     pending
 }
 
-/// Until something happens, for a millisecond at most.
+/// Sleeps until something happens, for a millisecond at most.
 pub fn sleep(vif: &Vif) {
     let fds = vif.event_descriptors().chain(vif.store().descriptor());
     let mut fds: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();

@@ -119,7 +119,7 @@ impl Hostile {
         }
     }
 
-    /// A handshake by the rules, from wherever both ends are.
+    /// Connects by the rules, from any state of both ends.
     #[track_caller]
     pub fn connect(&mut self) -> Rings {
         let rings = self.rings();
@@ -135,8 +135,8 @@ impl Hostile {
         self.await_backend(XenbusState::Connected);
     }
 
-    /// A handshake by the rules with these keys beside a stock frontend's, or in
-    /// place of some of them.
+    /// Connects by the rules, with these keys in addition to a stock frontend's or in place of
+    /// some of them.
     #[track_caller]
     pub fn connect_as(&mut self, keys: &[(&str, &str)]) -> Rings {
         let rings = self.rings();
@@ -258,7 +258,7 @@ impl Hostile {
     }
 }
 
-/// A frame of a type that nobody knows, each byte its index.
+/// Returns a frame of an unknown type, each byte of which is its index.
 pub fn frame(len: usize) -> Vec<u8> {
     let mut frame: Vec<u8> = (0..len).map(|n| n as u8).collect();
     if len >= 14 {

@@ -18,20 +18,20 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// With no page posted yet.
+    /// Makes an inbox with no page posted yet.
     pub fn new(guest: &Hostile, rings: &Rings) -> Self {
         let into = guest.pages(SLOTS as usize, Access::ReadWrite);
         Self { into, offset: 0, words: Vec::new(), first: rings.rx_cons }
     }
 
-    /// With all pages posted.
+    /// Makes an inbox with all pages posted.
     pub fn posted(guest: &mut Hostile, rings: &mut Rings) -> Self {
         let inbox = Self::new(guest, rings);
         inbox.post(guest, rings, SLOTS);
         inbox
     }
 
-    /// Posts up to so many of the pages that are free.
+    /// Posts up to `most` of the pages that are free.
     pub fn post(&self, guest: &mut Hostile, rings: &mut Rings, most: u32) {
         let free = SLOTS - rings.rx_prod.wrapping_sub(self.first);
         let gref = |n| self.into.grefs[(rings.rx_prod.wrapping_add(n) % SLOTS) as usize];

@@ -1,5 +1,4 @@
-//! Panics of threads that are not the test's own: none may ever happen,
-//! whatever a peer does.
+//! Panics of threads that are not the test's own. None may happen, whatever a peer does.
 
 use std::sync::{Mutex, Once, PoisonError};
 use std::thread;

@@ -1,6 +1,6 @@
-//! The ports behind the vifs: they keep what comes, and give what a test or a
-//! generator has for the guest. Like a persistent interface, what is behind
-//! outlives the backend, until it is told that the vif is gone.
+//! Ports behind the vifs. They keep the frames that come, and give the guest frames of a test
+//! or a generator. Like a persistent interface, the far side outlives the backend, until the
+//! backend removes it.
 
 use arrayvec::ArrayVec;
 use grantway_backend::{PortRequest, VifId};
@@ -137,9 +137,9 @@ impl Behind {
         self.ring();
     }
 
-    /// Lets so many more numbered frames go to the guest, of which `settled` have arrived or
-    /// are lost: no more at once than a ring of pages takes, however late anybody is. What
-    /// finds no page may be dropped on a bridge, and by a clock that the test moves.
+    /// Lets `frames` more numbered frames go to the guest, of which `settled` have arrived or
+    /// are lost. No more go at once than a ring of pages takes, even if threads are late. A
+    /// frame that finds no page may be dropped on a bridge, and by a clock that the test moves.
     pub fn credit(&self, frames: u64, settled: u64) {
         if let Some(flow) = &mut self.look().flow {
             let under_way = (flow.to_guest.made() + flow.credits).saturating_sub(settled);
@@ -148,7 +148,7 @@ impl Behind {
         self.ring();
     }
 
-    /// Has the port say that it has no room for a turn.
+    /// Lets the port report that it has no room for a turn.
     pub fn fill(&self) {
         self.look().full = true;
     }
@@ -159,7 +159,7 @@ impl Behind {
         self.ring();
     }
 
-    /// Deletes what is behind; `told` where the port's descriptor tells of it.
+    /// Deletes the interface behind the port. `told` is true if the port's descriptor shows it.
     pub fn delete(&self, told: bool) {
         self.look().deleted = true;
         if told {
@@ -198,7 +198,7 @@ impl Ports {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives a vif a port of its own, whatever the others have.
+    /// Gives a vif a port of its own, whatever the other vifs have.
     pub fn set_apart(&self, vif: VifId) {
         self.apart.lock().unwrap().insert(vif);
     }

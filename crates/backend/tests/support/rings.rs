@@ -55,7 +55,7 @@ impl Rings {
         rings
     }
 
-    /// Empties both rings, as one who starts anew does.
+    /// Empties both rings, like a guest that starts anew.
     pub fn clear(&mut self) {
         self.tx.clear();
         self.rx.clear();
@@ -123,9 +123,8 @@ impl Rings {
     }
 }
 
-/// XSA-522: demands that no frame of these answers is shorter than an Ethernet header,
-/// and that the first slot of each holds one. A frame with an error is dropped by every
-/// guest.
+/// Checks that no frame of these answers is shorter than an Ethernet header, and that the first
+/// slot of each holds one (XSA-522). A frame with an error is dropped by every guest.
 #[track_caller]
 fn begin_with_a_header(mut slots: &[[u32; 2]]) {
     // Frames are published whole.

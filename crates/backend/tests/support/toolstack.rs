@@ -35,7 +35,7 @@ impl Toolstack {
         backend_path(self.backend, vif)
     }
 
-    /// Both folders in one transaction, as libxl makes them.
+    /// Makes both folders in one transaction, as libxl does.
     pub fn attach(&mut self, vif: VifId, more: &[(&str, &str)]) {
         self.attach_and(vif, more, |_| Ok(()));
     }
@@ -82,7 +82,7 @@ impl Toolstack {
         .unwrap();
     }
 
-    /// Asks the backend to let go, where it has taken the vif up.
+    /// Asks the backend to close the vif, if the vif's folder is still there.
     pub fn ask_to_close(&mut self, vif: VifId) {
         let back = self.back(vif);
         transaction(self.store.as_mut(), |tx| {
@@ -114,7 +114,7 @@ impl Toolstack {
         self.remove(&self.front(vif));
     }
 
-    /// Both folders in one transaction.
+    /// Removes both folders in one transaction.
     pub fn remove_both(&mut self, vif: VifId) {
         let (front, back) = (self.front(vif), self.back(vif));
         transaction(self.store.as_mut(), |tx| {

@@ -152,7 +152,7 @@ impl World {
         self.honest.as_ref().unwrap()
     }
 
-    /// The domain's process, after the domain was made where it is not there.
+    /// Starts a process of the domain, and makes the domain before if it is missing.
     pub fn boot(&self, id: DomId) -> Arc<Domain> {
         self.tools.create_domain(id, &format!("guest-{id}")).unwrap();
         Domain::connect(&self.setup.dir, id, Role::Guest).unwrap()
@@ -176,12 +176,12 @@ impl World {
         self.vif_of(domain, vif)
     }
 
-    /// One more vif of a guest.
+    /// Attaches one more vif of a guest.
     pub fn vif_of(&mut self, domain: Arc<Domain>, vif: VifId) -> Hostile {
         self.vif_with(domain, vif, &[])
     }
 
-    /// With these nodes in the backend's folder.
+    /// Attaches one more vif of a guest, with these nodes in the backend's folder.
     pub fn vif_with(&mut self, domain: Arc<Domain>, vif: VifId, nodes: &[(&str, &str)]) -> Hostile {
         self.attach(vif, nodes);
         self.guests.push(vif);
@@ -225,8 +225,8 @@ impl World {
         self.start();
     }
 
-    /// Has time pass that otherwise stands. Nothing is on its way to the honest vif then,
-    /// whose frames would be as old at once.
+    /// Lets time pass, which otherwise stands still. The honest vif rests meanwhile: its frames
+    /// on the way would be as old at once.
     #[track_caller]
     pub fn passes(&self, time: Duration) {
         match &self.honest {

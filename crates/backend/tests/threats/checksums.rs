@@ -1,5 +1,5 @@
-//! A vif that its operator marked: no blank checksum goes to its guest, and none comes from it,
-//! whatever its guest says and whatever its port gives.
+//! A vif that its operator marked for complete checksums: no blank checksum goes to its guest
+//! or comes from it, whatever the guest offers and whatever the port gives.
 
 use crate::support::hostile::{Hostile, frame};
 use crate::support::inbox::Inbox;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// Signals until it is told to stop, a thousand times at least.
+/// Signals until `stop` is set, a thousand times at least.
 fn storm(events: &mut dyn EventChannels, ports: [Port; 2], stop: &AtomicBool) {
     let mut rounds = 0;
     while !stop.load(SeqCst) || rounds < 500 {

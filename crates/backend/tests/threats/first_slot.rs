@@ -1,7 +1,7 @@
-//! XSA-522: stock netfront crashes its guest where the first slot of a frame is shorter
-//! than an Ethernet header. Whatever a port has for a guest, no such slot is written:
-//! that is demanded of every answer that these tests take off a ring (`support::rings`).
-//! The bridge's part is in `tests/bridge/first_slot.rs`.
+//! XSA-522: stock netfront crashes its guest if the first slot of a frame is shorter than an
+//! Ethernet header. No such slot is written, whatever a port has for the guest. Every answer
+//! that these tests take off a ring is checked for it (`support::rings`). The bridge's part is
+//! in `tests/bridge/first_slot.rs`.
 
 use crate::support::ctrl::Lists;
 use crate::support::eventually;

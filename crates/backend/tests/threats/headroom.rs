@@ -34,7 +34,7 @@ impl Guest {
         Self { hostile, rings, inbox }
     }
 
-    /// Is given a frame by its port, and looks where it begins.
+    /// Lets the port give a frame, and returns the offset at which it begins in its page.
     #[track_caller]
     fn gets(&mut self, world: &World, len: usize) -> u16 {
         world.behind(self.hostile.vif).give(frame(len), Offload::default());

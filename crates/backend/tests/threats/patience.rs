@@ -16,7 +16,7 @@ const DRAIN: Duration = Duration::from_millis(300);
 const STALL: Duration = Duration::from_millis(900);
 const TICK: Duration = Duration::from_millis(1);
 
-/// Frames that were dropped since nobody took them.
+/// Number of frames that were dropped because the guest did not take them.
 fn dropped(world: &World) -> u64 {
     world.control().report_of(GUEST).unwrap().stats.rx_dropped_drained
 }

@@ -8,7 +8,7 @@ use grantway_hypervisor::Access;
 use grantway_netif::tx::{TxFlags, TxResponse, status};
 use std::time::Duration;
 
-/// `rate` is so many bytes in a period. A guest begins with one period's.
+/// Bytes that the rate gives in a period. A guest begins with the bytes of one period.
 const BYTES: usize = 8_000;
 const PERIOD: Duration = Duration::from_millis(50);
 const LEN: usize = 1_000;

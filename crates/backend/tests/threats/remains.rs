@@ -75,7 +75,7 @@ fn a_vif_that_went_while_no_backend_ran_leaves_nothing_whatever_fails() {
     }
 }
 
-/// A successor that cannot read where the frontend is, tries again; meanwhile the vif goes.
+/// A successor cannot read where the frontend is, and tries again. Meanwhile the vif goes.
 #[test]
 fn a_vif_that_goes_before_it_is_taken_over_leaves_nothing_whatever_fails() {
     for fails in ALL {
@@ -103,7 +103,7 @@ fn a_vif_whose_interface_cannot_be_removed_at_once_leaves_nothing() {
     world.bridge_stands();
 }
 
-/// One whose nodes are bad, so that nobody took it over, and its folder goes with all others.
+/// A vif with bad nodes, which no backend took over. Its folder goes with all others.
 #[test]
 fn a_vif_that_was_refused_and_goes_with_all_others_leaves_nothing() {
     let (mut world, _guest) = served();

@@ -134,7 +134,7 @@ fn a_lower_limit_of_queues_applies_to_the_next_connection() {
     world.stands_and(lost_at_most(1));
 }
 
-/// The worker dies as it hands over the frame of this number.
+/// Lets the worker die as it hands over the frame of this number.
 fn dies_at_send(world: &World, number: u32) {
     let mut sends = 0;
     world.behind(GUEST).hook(move |call| {
@@ -166,7 +166,7 @@ fn a_worker_that_panics_ends_the_whole_backend() {
     guest.is_served(&mut rings);
 }
 
-/// The backend is killed as it sends the packet of this number, of 64.
+/// Kills the backend as it sends the packet of this number, of 64.
 fn falls_amid_packets(
     world: &mut World,
     guest: &mut Hostile,
@@ -191,7 +191,7 @@ fn falls_amid_packets(
     world.behind(GUEST).unhook();
 }
 
-/// A successor answers the 64, and so many were sent in all.
+/// Checks that a successor answers the 64 packets, and that `sent` were sent in all, each once.
 fn each_answered_and_none_sent_again(
     world: &World,
     guest: &mut Hostile,
@@ -257,7 +257,8 @@ fn restart_owed_extras_get_the_answers_of_extras() {
     world.stands_and(lost_at_most(50));
 }
 
-/// Receive answers so far: ids in the order of the ring, whatever the length.
+/// Returns the statuses of the receive answers so far. Their ids must be in the order of the
+/// ring, whatever the length.
 fn in_order(rings: &mut Rings, next: &mut u16) -> Vec<i16> {
     let mut lengths = Vec::new();
     for answer in rings.rx_answers() {
@@ -472,8 +473,8 @@ fn restart_with_an_invalid_journal() {
     world.stands_and(lost_at_most(20));
 }
 
-/// A change of the multicast list that was read, and may not have been made: who asked for
-/// it is told so, and asks again.
+/// A killed backend read a change of the multicast list, and may not have made it. The guest
+/// gets an error, and asks again.
 #[test]
 fn restart_a_multicast_change_that_was_not_made_is_an_error() {
     let mut world = World::new();

@@ -38,8 +38,8 @@ impl Attack {
         self.pool.grefs[0]
     }
 
-    /// A chain of `count` slots of these sizes, the first one's the whole
-    /// packet's; ids count up from 100.
+    /// Returns a chain of `count` slots of these sizes. The size of the first is that of the
+    /// whole packet. The ids count up from 100.
     fn chain(&self, count: usize, first: u16, later: u16) -> Vec<[u32; 3]> {
         (0..count)
             .map(|n| {

@@ -277,8 +277,8 @@ fn staging_del_in_flight_while_packets_go() {
     deletes_in_flight(Duration::from_millis(100), 0);
 }
 
-/// A list is taken back while a turn uses it, by a backend that waits so long for the
-/// turn: so many of its pages are gone when that is answered.
+/// Takes a list back while a turn uses it. The backend waits `lease` for the turn; `gone` of
+/// the list's pages are gone when it answers.
 fn deletes_in_flight(lease: Duration, gone: u32) {
     let mut world = World::new();
     world.setup.policy.lease = lease;
@@ -346,7 +346,7 @@ fn deletes_in_flight(lease: Duration, gone: u32) {
 /// A place at which the worker stops: whether it is there, and whether it may go on.
 type Stop = [Arc<AtomicBool>; 2];
 
-/// Has the worker stop once at each of these calls, one after the other.
+/// Lets the worker stop once at each of these calls, one after the other.
 fn stops<const N: usize>(behind: &Behind, calls: [Call; N]) -> [Stop; N] {
     let stops: [Stop; N] = calls.map(|_| Stop::default());
     let mut left = calls.into_iter().zip(stops.clone()).peekable();

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 const STEP: Duration = Duration::from_millis(100);
 
-/// Has the backend's time pass until it is so.
+/// Lets the backend's time pass until `look` finds something.
 #[track_caller]
 fn in_time<T>(control: &Control, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     eventually(what, || {
@@ -34,15 +34,15 @@ fn in_time<T>(control: &Control, what: &str, mut look: impl FnMut() -> Option<T>
 /// Part of a connection's life, from the state in which the part before ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Handshake {
-    /// From attached to served, and a script on the way where there is one.
+    /// The vif goes from attached to served, with a hotplug script if there is one.
     Connect,
-    /// The guest closes and comes anew.
+    /// The guest closes and connects again.
     Reconnect,
-    /// The guest breaks its ring, and comes anew.
+    /// The guest breaks its ring, and connects again.
     Fail,
-    /// Another backend process.
+    /// Another backend process takes over.
     Takeover,
-    /// The toolstack asks for it.
+    /// The toolstack asks the backend to close the vif.
     Detach,
 }
 
@@ -89,7 +89,7 @@ impl Scene {
         Self { world, guest, rings: None, beside, ended, watches }
     }
 
-    /// Until the backend shows one of these.
+    /// Waits until the backend shows one of these states.
     #[track_caller]
     fn shows(&mut self, states: &[S]) {
         let what = format!("the backend's {states:?}");
@@ -99,7 +99,7 @@ impl Scene {
         });
     }
 
-    /// From Initialising on, with new rings.
+    /// Connects from Initialising on, with new rings.
     #[track_caller]
     fn connects(&mut self) {
         if let Some(rings) = self.rings.take() {
@@ -119,7 +119,7 @@ impl Scene {
         self.shows(&[S::Connected]);
     }
 
-    /// Every guest's frames go through, and those beside noticed nothing.
+    /// Checks that every guest's frames go through, and that the guests beside noticed nothing.
     #[track_caller]
     fn all_are_served(&mut self) {
         let control = self.world.control();

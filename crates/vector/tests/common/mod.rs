@@ -161,7 +161,7 @@ impl Packet {
     }
 }
 
-/// An IPv4 header, for so many bytes behind it.
+/// Returns an IPv4 header for `length` bytes behind it.
 pub fn ipv4(
     [from, to]: &[[u8; 4]; 2],
     protocol: u8,
@@ -224,7 +224,7 @@ impl Bench {
         Self { graph, rules, members, batch, delivery, arena: Vec::new() }
     }
 
-    /// Gives frames to the graph, so many at a time.
+    /// Gives frames to the graph, in lists of at most `list`.
     pub fn run(&mut self, frames: &[(u16, Vec<u8>, Offload)], list: usize, now: u64) -> Vec<Given> {
         let mut kept = Kept::default();
         for frames in frames.chunks(list.clamp(1, BATCH_MAX)) {

@@ -10,8 +10,8 @@ impl Conversation {
         (self.arrived(number), self.guests[number].seen.total().received)
     }
 
-    /// Nothing came twice or damaged, whatever happened; and all came where
-    /// nothing happened.
+    /// Checks that no frame came twice or damaged, whatever happened, and that all frames came
+    /// if nothing happened.
     pub(super) fn look_at_frames(&mut self) {
         let backend_died = self.server.killed > 0;
         let ordered = self.queues == 1;

@@ -15,7 +15,7 @@ impl Conversation {
         self.told.hostile = u64::from(count > 0);
     }
 
-    /// One of them does something.
+    /// Lets one of the hostile guests do something.
     pub(super) fn hurt(&mut self, tick: u32) {
         let count = self.enemies.len();
         let one = self.numbers.below(count);

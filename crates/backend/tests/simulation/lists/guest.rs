@@ -73,7 +73,7 @@ impl Guest {
         guest
     }
 
-    /// Another domain takes its place: what was sent and seen goes on.
+    /// Moves the guest to another domain. The counts of frames that were sent and seen go on.
     pub fn moves(&mut self, xen: &Xen, id: VifId) {
         let mut next = Self::new(xen, id);
         std::mem::swap(&mut next.made, &mut self.made);
@@ -409,7 +409,7 @@ impl Guest {
     }
 }
 
-/// A request is under way that may change what a posted page is good for.
+/// Notes that a request under way may change what a posted page is good for.
 fn changes(asked: &Asked, gref: u32, plain: bool, posted: &mut Posted) {
     let named = asked.list.iter().filter(|entry| entry.gref == gref);
     for entry in named {

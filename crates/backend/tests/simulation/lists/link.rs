@@ -1,5 +1,5 @@
-//! One connection of a guest by hand: its rings, its control ring, and what it
-//! put there that was not answered yet.
+//! One connection of a handwritten guest: its rings, its control ring, and its requests that
+//! were not answered yet.
 
 use super::super::support::rings::Rings;
 use super::super::xen::Domain;
@@ -36,7 +36,7 @@ pub struct Posted {
 pub struct Asked {
     pub id: u16,
     pub kind: u16,
-    /// None where no such message is.
+    /// None if the request is no valid message.
     pub message: Option<Message>,
     pub list: Vec<GrefEntry>,
     /// The page of the list.

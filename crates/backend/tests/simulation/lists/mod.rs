@@ -1,8 +1,8 @@
-//! One guest by hand against the real backend, a hypervisor that is stepped and a
-//! model: random lists added and taken back, packets, other requests, kills between
-//! any two calls, new connections and new domains. At every moment what is mapped
-//! is what the answers say, and within the quota; every request is answered once;
-//! when all is over nothing is mapped, and no frame came twice or damaged.
+//! A handwritten guest against the real backend, a hypervisor that is stepped and a model:
+//! random lists that are added and taken back, packets, other requests, kills between any two
+//! calls, new connections and new domains. At every moment the mapped pages are those that the
+//! answers name, and within the quota. Every request is answered once. In the end nothing is
+//! mapped, and no frame came twice or damaged.
 
 mod guest;
 mod link;
@@ -322,7 +322,7 @@ impl Conversation {
         }
     }
 
-    /// Until every request is answered, and nobody has anything to do.
+    /// Lets both ends act until every request is answered and neither has anything to do.
     fn settle(&mut self) {
         for _ in 0..PASSES {
             if !self.server.is_running() {
@@ -358,7 +358,7 @@ impl Conversation {
         self.told.hits += report.stats.mapped_hits;
     }
 
-    /// All is taken away, and nothing is left.
+    /// Takes everything away, and checks that nothing is left.
     fn goes(&mut self) {
         let id = self.guest.id;
         self.toolstack.ask_to_close(id);
