@@ -208,7 +208,8 @@ counts, not for rates.
 Example:
   grantway bench packets --size 64,1496 --direction tx,rx
   grantway bench packets --policy copy,staging --burst 1,8,32 --json
-  grantway bench packets --policy staging --burst 1 --rate 1k,10k,100k --mode all
+  grantway bench packets --policy staging --burst 1 --rate 1k,10k,100k \\
+      --mode all
   grantway bench packets --size 64,256,1496,9000,65535 --report packets.html
   grantway bench packets --end backend --policy staging
   grantway bench packets --end frontend --policy staging")]
@@ -310,7 +311,8 @@ two significant digits.
 
 Example:
   grantway bench latency --direction round-trip
-  grantway bench latency --policy copy,staging --mode busy,interrupt --rate 10k --json
+  grantway bench latency --policy copy,staging --mode busy,interrupt \\
+      --rate 10k --json
   grantway bench latency --mode all --report latency.html")]
 pub struct LatencyArgs {
     /// Policies by which the buffers cross, or `all`.

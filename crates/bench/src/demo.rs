@@ -64,13 +64,13 @@ pub fn run(args: &DemoArgs) -> Result<(), CommandError> {
     }
     output::line(format!(
         "{}\n\
-         Look at the ratios of 64 bytes: small packets cost mostly grant operations, and mapped\n\
-         pages (staging, persistent) need none.\n\n\
-         lost: detected by sequence numbers. A sender waits for space; a bridge does not wait for\n\
-         a receiver. PPN: packets per poll round of the receiving end. Grant operations of the\n\
-         embedded host do real work of the same kind as Xen's, at another cost. state: place of\n\
-         the two processors (near: one shared cache; far: separate caches), which changes figures\n\
-         by several times. More: grantway bench --help",
-        packets::text(&rows)
+         Look at the ratios of 64 bytes: small packets cost mostly grant operations, and\n\
+         mapped pages (staging, persistent) need none.\n\n\
+         lost: detected by sequence numbers. A sender waits for space; a bridge does not wait\n\
+         for a receiver. Grant operations of the embedded host do real work of the same kind as\n\
+         Xen's, at another cost. state: place of the two processors (near: one shared cache;\n\
+         far: separate caches), which changes figures by several times.\n\
+         Further columns: grantway demo --json. More: grantway bench --help",
+        packets::brief(&rows)
     ))
 }

@@ -518,4 +518,7 @@ fn demo_prints_a_table_for_people() {
     {
         assert!(text.contains(words), "no {words:?} in\n{text}");
     }
+    // Further columns do not fit a terminal of 80 columns.
+    let heading = text.lines().find(|line| line.starts_with("direction")).expect("a heading");
+    assert!(heading.ends_with("  lost  copies"), "{heading}");
 }

@@ -175,10 +175,11 @@ With --config, further options come from a file of TOML, one line per option:
   no-sandbox = false
 
 A key is the long name of an option, and a value is written as on the command
-line, in quotes. Numbers, true and false need no quotes. An option on the command
-line wins over the file. The file is read when the backend starts: restart the
-backend after a change. --check shows all faults of the file, or all options with
-their origin, and `grantway show config` those of the running backend.
+line, in quotes. Numbers, true and false need no quotes. An option on the
+command line wins over the file. The file is read when the backend starts:
+restart the backend after a change. --check shows all faults of the file, or all
+options with their origin, and `grantway show config` those of the running
+backend.
 
 The backend prints `ready` when it serves. SIGTERM ends it and leaves the vifs
 connected: the next backend takes them over, and guests do not notice. The same
@@ -186,8 +187,8 @@ holds after SIGKILL. SIGINT closes the vifs.
 
 With --rules, frames go through one graph of rules for each worker. In rules,
 \"uplink\" is the network behind the vifs' own ports. SIGHUP loads the file again
-without losing a frame. `grantway show rules` and `grantway show nodes` show what
-happened to the frames.
+without losing a frame. `grantway show rules` and `grantway show nodes` show
+what happened to the frames.
 
 When it serves, the backend keeps only the rights that it needs: it runs no
 program, the threads that move frames open no files and make no connections,
@@ -416,9 +417,9 @@ impl PolicyBound {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Without --host it checks Xen: devices, the kernel's xen-netback, limits, the
-vifs in the store and their interfaces. Each finding is one line: ok, warn or FAIL,
-the finding, and the remedy after an arrow. It changes nothing and waits for at
-most 2 s. Run it as root, as you run the backend.
+vifs in the store and their interfaces. Each finding is one line: ok, warn or
+FAIL, the finding, and the remedy after an arrow. It changes nothing and waits
+for at most 2 s. Run it as root, as you run the backend.
 
 Exit status: 0 if nothing is a FAIL, 1 otherwise.
 

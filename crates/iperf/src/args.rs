@@ -20,7 +20,8 @@ same backend's bridge.
 
 Example:
   grantway iperf server --host /tmp/gw --domain 1 --address 10.0.0.1/24
-  grantway iperf client --host /tmp/gw --domain 2 --address 10.0.0.2/24 -c 10.0.0.1")]
+  grantway iperf client --host /tmp/gw --domain 2 \\
+      --address 10.0.0.2/24 -c 10.0.0.1")]
 pub struct IperfArgs {
     /// End of the test to run.
     #[command(subcommand)]
@@ -136,8 +137,10 @@ Numbers are decimal: 10M means 10,000,000. With -u the last line is the report
 of the server, as iperf 2 sends it.
 
 Example:
-  grantway iperf client --host /tmp/gw --domain 1 --address 10.0.0.2/24 -c 10.0.0.1 -t 5 -i 1
-  grantway iperf client --host /tmp/gw --domain 1 --address fd00::2/64 -c fd00::1 -u -b 100M
+  grantway iperf client --host /tmp/gw --domain 1 \\
+      --address 10.0.0.2/24 -c 10.0.0.1 -t 5 -i 1
+  grantway iperf client --host /tmp/gw --domain 1 \\
+      --address fd00::2/64 -c fd00::1 -u -b 100M
   grantway iperf client --address 10.0.0.2/24 -c 10.0.0.1 --policy copy --json")]
 pub struct ClientArgs {
     /// Options of both ends.

@@ -194,17 +194,33 @@ fn place(rows: &[Row]) -> String {
     document::place(host, rows.iter().map(|row| row.direction.guests()).max().unwrap_or(1))
 }
 
+/// Number of columns of [`brief`], which ends with copies.
+const BRIEF: usize = 13;
+
 /// Returns the conditions, and the table under them.
 pub fn text(rows: &[Row]) -> String {
+    let conditions = document::conditions(rows, &COLUMNS);
+    with_heading(rows, &conditions, "copies to wake-ups: per packet", &COLUMNS)
+}
+
+/// Returns the same without the columns on the right, for a terminal of 80 columns. The state is
+/// among the conditions.
+pub fn brief(rows: &[Row]) -> String {
+    let states = document::different(rows, |row| row.machine.state.as_str().to_owned());
+    let conditions = document::conditions(rows, &COLUMNS);
+    let conditions = format!("{conditions}, state {}", states.join(" or "));
+    with_heading(rows, &conditions, "copies: per packet", &COLUMNS[..BRIEF])
+}
+
+fn with_heading(rows: &[Row], conditions: &str, counts: &str, columns: &[Column<Row>]) -> String {
     let Some(first) = rows.first() else { return String::new() };
     let place = place(rows);
-    let conditions = document::conditions(rows, &COLUMNS);
     let ratio = match rows.iter().any(|row| row.ratio.is_some()) {
         true => format!("ratio: to {}, the median of pairs [95 % interval]; ", first.reference),
         false => String::new(),
     };
-    let table = document::table(rows, &COLUMNS);
-    format!("{place}\n{conditions}\n{ratio}copies to wake-ups: per packet\n\n{table}")
+    let table = document::table(rows, columns);
+    format!("{place}\n{conditions}\n{ratio}{counts}\n\n{table}")
 }
 
 /// Measures all policies on all points, one point after the other. Returns the rows.

@@ -20,8 +20,9 @@ Peers:
   vhost-packed  like vhost-split, with a packed ring
   veth          AF_PACKET at both ends of a veth; needs root
   tap           two TAPs (DPDK's net_tap) and a bridge of the kernel; needs root
-  plain-tap     like tap, with two programs of ours that read and write one frame
-                per system call, with a header of the TAP and without offloads
+  plain-tap     like tap, with two programs of ours that read and write one
+                frame per system call, with a header of the TAP and without
+                offloads
 Each set-up has two processes, each pinned to a processor, one queue of 256
 slots, copy mode and no hugepages. Grantway's set-up is a backend and a frontend
 with staging, a generator, and a port that counts frames and discards them, like
@@ -46,7 +47,8 @@ reliable. Needs dpdk-testpmd (apt install dpdk-dev, or make bench-peers).
 
 Example:
   grantway bench peers
-  grantway bench peers --peer memif,vhost-packed --size 64 --direction tx --pairs 40
+  grantway bench peers --peer memif,vhost-packed --size 64 --direction tx \\
+      --pairs 40
   grantway bench peers --direction round-trip --json --report peers.html")]
 pub struct PeersArgs {
     /// Peers to compare with, or `all`.

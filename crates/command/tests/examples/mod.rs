@@ -2,13 +2,20 @@
 
 use clap::{Command, Parser};
 
-/// Checks that the definition is sound, and that every command teaches with an example. The
-/// commands named in `elsewhere` have their help elsewhere.
+/// Columns of a terminal. The help is wrapped there, and a line that was wrapped twice is ragged.
+const TERMINAL: usize = 80;
+
+/// Checks that the definition is sound, that every command teaches with an example, and that its
+/// text fits a terminal. The commands named in `elsewhere` have their help elsewhere.
 pub fn every_command_teaches<C: Parser>(elsewhere: &[&str]) {
     fn check(command: &Command) {
         let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
         let name = command.get_name();
         assert!(help.contains("Example") && help.contains("grantway "), "{name}");
+        for line in help.lines() {
+            let columns = line.chars().count();
+            assert!(columns <= TERMINAL, "{name}: {columns} columns, expected {TERMINAL}: {line}");
+        }
         command.get_subcommands().for_each(check);
     }
     C::command().debug_assert();
@@ -21,6 +28,8 @@ pub fn every_example_is_a_command_line<C: Parser>() {
     fn check<C: Parser>(command: &Command) {
         let texts = [command.get_before_help(), command.get_after_help()];
         let help = texts.into_iter().flatten().map(|text| format!("{text}\n")).collect::<String>();
+        // A long example is continued on the next line.
+        let help = help.replace("\\\n", "");
         let lines = help.lines().filter_map(|line| line.strip_prefix("  grantway "));
         for part in lines.flat_map(|line| line.split(['|', '&'])) {
             let words = part.split_whitespace().map(|word| word.trim_matches('\''));

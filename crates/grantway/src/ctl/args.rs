@@ -139,7 +139,8 @@ A sender that knows the key can direct all its frames to one queue; without
 
 Example:
   grantway ctl --host /tmp/gw --domain 1 hash set --mapping 0,1,2,3
-  grantway ctl --host /tmp/gw --domain 1 hash set --types ipv4 --key 6d5a56da255b0ec2
+  grantway ctl --host /tmp/gw --domain 1 hash set --types ipv4 \\
+      --key 6d5a56da255b0ec2
   grantway ctl --host /tmp/gw --domain 1 hash set --algorithm none")]
 pub struct HashSetArgs {
     /// Hash algorithm. With `none` the backend chooses the queues.

@@ -69,7 +69,8 @@ Example:
   grantway flows trace.pcapng --stack-log stack.jsonl --flow 1
   grantway flows trace.pcapng --json | jq '.flows[].stalls[]'
   grantway flows --host /tmp/gw
-  grantway flows --host /tmp/gw --seconds 10 --write trace.pcapng --report flows.html")]
+  grantway flows --host /tmp/gw --seconds 10 --write trace.pcapng \\
+      --report flows.html")]
 pub struct FlowsArgs {
     /// Capture; `-` for standard input.
     #[arg(value_name = "FILE", required_unless_present_any = ["host", "live"])]

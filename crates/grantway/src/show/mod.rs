@@ -21,9 +21,9 @@ use serde_json::Value;
 #[command(arg_required_else_help = false)]
 #[command(after_help = "\
 Counters count from the start of the backend or frontend; of a vif, from its
-connection. tx is from the guest, rx is to the guest, at both ends. For rates use
-`grantway top`, and `grantway flows --live` for TCP flows. Tables round counters,
-JSON does not.
+connection. tx is from the guest, rx is to the guest, at both ends. For rates
+use `grantway top`, and `grantway flows --live` for TCP flows. Tables round
+counters, JSON does not.
 
 Without a subject, --json prints the whole report of each program.
 
