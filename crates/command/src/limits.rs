@@ -22,8 +22,8 @@ pub const XL_PORTS: u64 = 1023;
 pub const MAP_COUNT: u64 = 65_530;
 /// Areas that a process has without any vif.
 pub const OWN_AREAS: u64 = 1000;
-/// Descriptors of a process, if neither a unit nor a shell allows more.
-pub const DESCRIPTORS: u64 = 1024;
+/// Descriptors of the backend's process, by `LimitNOFILE=` of the units in `packaging/systemd`.
+pub const DESCRIPTORS: u64 = 65_536;
 /// Watches of an unprivileged domain in oxenstored; xenstored allows 128.
 pub const STORE_WATCHES: u64 = 100;
 

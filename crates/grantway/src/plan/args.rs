@@ -21,7 +21,9 @@ grants at most 512 pages per queue.
 The second table shows the limits: the default, the value on this machine
 ('-': not known here), and the command that raises a limit that is too small.
 It counts only the vifs: other programs in a domain need their share too. The
-verdict uses this machine's value if it is known.
+verdict uses this machine's value if it is known. Descriptors are those that the
+installed units allow. A backend that is started by hand has the limit of its
+shell: ulimit -n.
 
 The third table shows what the vifs share: how long one vif may wait for the
 others, and what remains for a vif when its neighbours take all they can.

@@ -188,11 +188,12 @@ fn of_process(plan: &Plan, machine: &Machine) -> Vec<Limit> {
         },
         Limit {
             name: "descriptors",
-            of: of(),
+            of: "the backend's unit".to_owned(),
             need: descriptors,
             default: DESCRIPTORS,
-            here: machine.descriptors,
-            raise: format!("LimitNOFILE={enough} in its unit, or ulimit -n {enough}"),
+            // The limit of this shell is not that of the unit.
+            here: None,
+            raise: format!("LimitNOFILE={enough} in a drop-in of the unit"),
         },
         Limit {
             name: "--queues",

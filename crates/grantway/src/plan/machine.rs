@@ -5,7 +5,6 @@ use crate::doctor::facts::limits::Limits;
 use crate::doctor::facts::platform::{PlatformFacts, Role};
 use crate::doctor::facts::vifs::StoreFact;
 use crate::doctor::roots::Roots;
-use rustix::process::{Resource, getrlimit};
 
 /// Limits of this machine. A limit that this machine cannot know is `None`.
 #[derive(Debug, Clone, Default)]
@@ -22,18 +21,15 @@ pub struct Machine {
     pub gntdev: Option<u64>,
     /// Areas that a process may have.
     pub map_count: Option<u64>,
-    /// Descriptors that a process may have.
-    pub descriptors: Option<u64>,
 }
 
 impl Machine {
     /// Gathers the limits.
     pub fn gather(roots: &Roots) -> Self {
-        let descriptors = getrlimit(Resource::Nofile).current;
         let platform = PlatformFacts::gather(roots);
         if !platform.is_xen() {
             let map_count = Limits::gather(roots, Role::Guest).map_count;
-            return Self { map_count, descriptors, ..Self::default() };
+            return Self { map_count, ..Self::default() };
         }
         let role = platform.role(&StoreFact::gather(&roots.stores(), roots.patience));
         let limits = Limits::gather(roots, role);
@@ -52,7 +48,6 @@ impl Machine {
             maptrack_frames: limits.maptrack_frames.map(|limit| limit.value),
             gntdev: roots.number("sys/module/xen_gntdev/parameters/limit").filter(|_| !guest),
             map_count: limits.map_count.filter(|_| !guest),
-            descriptors: descriptors.filter(|_| !guest),
         }
     }
 }

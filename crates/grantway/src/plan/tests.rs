@@ -66,7 +66,7 @@ fn two_hundred_staged_vifs_by_hand() {
     check(&plan, "event channels, 2-level", "dom0", 1000, None);
     check(&plan, "vm.max_map_count", "grantway backend", 3400, None);
     // 9 * 200 + 64
-    check(&plan, "descriptors", "grantway backend", 1864, Some("LimitNOFILE=2048"));
+    check(&plan, "descriptors", "the backend's unit", 1864, None);
     check(&plan, "xen-gntdev limit", "one map call", 512, None);
     assert!(!limits(&plan, &Machine::default()).iter().any(|l| l.name == "store watches"));
 }
@@ -85,11 +85,23 @@ fn vhost_takes_four_megabytes_and_four_descriptors_per_queue() {
     let descriptors = need(&vhost, "backend", "descriptors");
     assert_eq!((descriptors.queue, descriptors.vif), (Some(6), 17));
     assert_eq!(need(&tap, "backend", "descriptors").queue, Some(2));
-    check(&vhost, "descriptors", "grantway backend", 40 * 17 + 64, None);
+    check(&vhost, "descriptors", "the backend's unit", 40 * 17 + 64, None);
     let areas = |plan| limit(plan, &Machine::default(), "vm.max_map_count", "grantway backend");
     assert_eq!(areas(&vhost).need - areas(&tap).need, 80);
-    let many = plan("--vifs 60 --queues 2 --port vhost");
-    check(&many, "descriptors", "grantway backend", 60 * 17 + 64, Some("LimitNOFILE=2048"));
+    let many = plan("--vifs 4000 --queues 2 --port vhost");
+    let raise = Some("LimitNOFILE=131072");
+    check(&many, "descriptors", "the backend's unit", 4000 * 17 + 64, raise);
+}
+
+#[test]
+fn units_allow_the_descriptors_that_a_plan_counts_with() {
+    for unit in [
+        include_str!("../../../../packaging/systemd/grantway-backend.service.in"),
+        include_str!("../../../../packaging/systemd/grantway-backend-domU.service.in"),
+    ] {
+        let line = format!("LimitNOFILE={}", grantway_command::limits::DESCRIPTORS);
+        assert!(unit.lines().any(|found| found == line), "no {line}");
+    }
 }
 
 #[test]
