@@ -352,7 +352,10 @@ pub fn run(args: &PapersArgs) -> Result<(), CommandError> {
         let (direction, size, queues, burst, mode, policies) = key;
         let api = Api::Copy;
         let point = Point { direction, size, queues, burst, mode, api, rate: None, timed: 0 };
-        let what = format!("{} by {queues} queues", point.words());
+        let what = match queues {
+            1 => point.words(),
+            _ => format!("{} by {queues} queues", point.words()),
+        };
         let mut show = |part| progress.show(number, &what, part);
         let outcome = contest::run(&point, &policies, timing, &mut show)?;
         let rows = [0, 1].map(|at| packets::Row::of(&point, &policies, at, &outcome));
