@@ -25,9 +25,14 @@ pub const DEFAULT_SOCKET: &str = "/run/xenstored/socket";
 /// Number of attempts to read a list in parts that changes meanwhile.
 const LIST_TRIES: usize = 100;
 
-/// Number of attempts of a patient client to begin a transaction, and the time between them.
-const BEGIN_TRIES: usize = 400;
+/// First and longest time between two attempts of a patient client to begin a transaction. Each
+/// time is twice the one before: many clients that ask often would keep the store from the
+/// requests for whose end they wait.
 const BEGIN_WAIT: Duration = Duration::from_millis(5);
+const BEGIN_WAIT_MAX: Duration = Duration::from_millis(320);
+/// Time after which a patient client makes its last attempt. It is long, as a domain whose
+/// processes all begin at once on a busy machine is slow.
+const BEGIN_WITHIN: Duration = Duration::from_secs(120);
 
 /// Client over any transport, such as a Unix socket or the file `/dev/xen/xenbus`.
 ///
@@ -45,8 +50,8 @@ pub struct Client<T> {
     events: EventQueue,
     last_request: u32,
     transaction: Option<u32>,
-    /// Number of attempts to begin a transaction.
-    begin_tries: usize,
+    /// Time to wait for room for a transaction.
+    begin_within: Duration,
     gone: bool,
 }
 
@@ -98,16 +103,16 @@ impl<T: Transport> Client<T> {
             events: EventQueue::default(),
             last_request: 0,
             transaction: None,
-            begin_tries: 1,
+            begin_within: Duration::ZERO,
             gone: false,
         }
     }
 
-    /// Makes the client wait for at most two seconds if its domain has used up its transactions.
+    /// Makes the client wait for at most two minutes if its domain has used up its transactions.
     /// xenstored allows ten at a time for all processes of a guest.
     #[must_use]
     pub fn patient(mut self) -> Self {
-        self.begin_tries = BEGIN_TRIES;
+        self.begin_within = BEGIN_WITHIN;
         self
     }
 
@@ -434,13 +439,16 @@ impl<T: Transport + Send> FrontendStore for Client<T> {
         if self.transaction.is_some() {
             return Err(refused("begin", "", StoreErrno::Ebusy));
         }
-        let mut tries = 1;
+        let (mut waited, mut wait) = (Duration::ZERO, BEGIN_WAIT);
         let answer = loop {
             match self.request(MessageType::TransactionStart, 0, "", &[b"\0"]) {
                 // Other processes of the domain are about to end theirs.
-                Err(Error::Store { errno: StoreErrno::Enospc, .. }) if tries < self.begin_tries => {
-                    tries += 1;
-                    self.transport.pause(BEGIN_WAIT);
+                Err(Error::Store { errno: StoreErrno::Enospc, .. })
+                    if waited < self.begin_within =>
+                {
+                    self.transport.pause(wait);
+                    waited += wait;
+                    wait = (wait * 2).min(BEGIN_WAIT_MAX);
                 }
                 answer => break answer?,
             }
@@ -537,6 +545,7 @@ fn text(bytes: &[u8]) -> String {
 #[cfg(all(test, feature = "std"))]
 mod tests {
     use super::*;
+    use crate::transport::{Ready, TransportError};
     use crate::wire::Header;
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
@@ -561,28 +570,65 @@ mod tests {
         })
     }
 
+    /// A connection whose pauses take no time.
+    struct Quick {
+        stream: UnixStream,
+        pauses: std::sync::Arc<std::sync::Mutex<Vec<Duration>>>,
+    }
+
+    impl Transport for Quick {
+        fn read(&mut self, bytes: &mut [u8]) -> Result<usize, TransportError> {
+            Transport::read(&mut self.stream, bytes)
+        }
+
+        fn write(&mut self, bytes: &[u8]) -> Result<usize, TransportError> {
+            Transport::write(&mut self.stream, bytes)
+        }
+
+        fn wait(&mut self, ready: Ready, block: bool) -> Result<bool, TransportError> {
+            self.stream.wait(ready, block)
+        }
+
+        fn pause(&mut self, time: Duration) {
+            self.pauses.lock().unwrap().push(time);
+        }
+    }
+
+    /// Returns the result of a transaction's begin at a store that refuses it so often, the number
+    /// of requests, and the pauses between them.
+    fn begin(
+        refusals: usize,
+        client: impl FnOnce(Quick) -> Client<Quick>,
+    ) -> (Result<(), Error>, usize, Vec<Duration>) {
+        let (stream, theirs) = UnixStream::pair().unwrap();
+        let store = store(theirs, refusals);
+        let pauses = std::sync::Arc::<std::sync::Mutex<Vec<Duration>>>::default();
+        let begun = client(Quick { stream, pauses: pauses.clone() }).begin();
+        let pauses = pauses.lock().unwrap().clone();
+        (begun, store.join().unwrap(), pauses)
+    }
+
     #[test]
     fn a_transaction_waits_until_the_store_has_room_for_it() {
-        for (refusals, requests) in [(0, 1), (3, 4), (BEGIN_TRIES, BEGIN_TRIES)] {
-            let (ours, theirs) = UnixStream::pair().unwrap();
-            let store = store(theirs, refusals);
-            let mut client = Client::over(ours).patient();
-            let begun = client.begin();
-            match refusals == BEGIN_TRIES {
-                false => assert_eq!(begun, Ok(())),
-                true => {
-                    assert_eq!(begun, Err(refused("transaction-start", "", StoreErrno::Enospc)))
-                }
-            }
-            drop(client);
-            assert_eq!(store.join().unwrap(), requests);
+        for refusals in [0, 3, 100] {
+            let (begun, requests, pauses) = begin(refusals, |quick| Client::over(quick).patient());
+            assert_eq!(begun, Ok(()));
+            assert_eq!((requests, pauses.len()), (refusals + 1, refusals));
+            let slower = |pair: &[Duration]| pair[1] == (pair[0] * 2).min(BEGIN_WAIT_MAX);
+            assert!(pauses.windows(2).all(slower), "{pauses:?}");
         }
-        // Others have more to do, and try again by themselves.
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let store = store(theirs, 1);
-        let mut client = Client::over(ours);
-        assert!(client.begin().is_err());
-        drop(client);
-        assert_eq!(store.join().unwrap(), 1);
+    }
+
+    #[test]
+    fn a_transaction_without_room_ends_with_the_refusal() {
+        let (begun, requests, pauses) = begin(usize::MAX, |quick| Client::over(quick).patient());
+        assert_eq!(begun, Err(refused("transaction-start", "", StoreErrno::Enospc)));
+        assert_eq!(requests, pauses.len() + 1);
+        let waited = pauses.iter().sum::<Duration>();
+        assert!((BEGIN_WITHIN..BEGIN_WITHIN + BEGIN_WAIT_MAX).contains(&waited), "{waited:?}");
+        // A client that is not patient has more to do, and tries again by itself.
+        let (begun, requests, pauses) = begin(usize::MAX, Client::over);
+        assert!(begun.is_err());
+        assert_eq!((requests, pauses.len()), (1, 0));
     }
 }
