@@ -40,7 +40,12 @@ connected() {
         guest_run "$_one" 'cat /run/lab/frontend-* | grep -c "link up"'
     done | awk '{ n += $1 } END { print n + 0 }'
 }
-await 120 $vifs "vifs that are connected" connected
+(await 120 $vifs "vifs that are connected" connected) || {
+    for guest in $guests; do
+        guest_run $guest 'cd /run/lab; for log in frontend-*; do grep -q "link up" $log || { echo "$(hostname) $log:"; tail -n 3 $log; }; done'
+    done >$LAB/logs/unconnected
+    fail "without a link: $(cat $LAB/logs/unconnected)"
+}
 took "vifs connected"
 # A vif that gets what was not for it is busy for a moment and has more pages, so there may be more.
 all_mapped() { [ "$(backend_figure mapped)" -ge $((vifs * (resting + 3))) ]; }
