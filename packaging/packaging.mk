@@ -61,7 +61,8 @@ ENABLE = if command -v systemctl >/dev/null; then \
   if [ -d /run/systemd/system ]; then systemctl daemon-reload && \
   systemctl try-restart $(addsuffix .service,$(BACKEND_UNITS)); fi; \
   else echo "no systemd: have \`grantway backend\` started at boot, as xen-netback is kept away" >&2; fi
-DISABLE = PATH="$(BINDIR):$$PATH" packaging/lib/give-back || [ $$? = 2 ]; \
+# Guests that cannot be given back keep their backend, and nothing is removed.
+DISABLE = PATH="$(BINDIR):$$PATH" packaging/lib/give-back || [ $$? = 2 ] || exit 1; \
   ! command -v systemctl >/dev/null || systemctl --quiet disable $(addsuffix .service,$(BACKEND_UNITS)) || true
 
 .PHONY: install install-command install-backend install-frontend uninstall deb baseline static dist dist-check dist-again dist-try
@@ -112,18 +113,11 @@ uninstall: ## removes what `make install` installed, except /etc/grantway; gives
 STATIC := $(BUILD)/static
 STATIC_TARGET := $(shell uname -m)-unknown-linux-gnu
 STATIC_BIN := $(STATIC)/$(STATIC_TARGET)/release
-# Functions for which a static glibc would load shared libraries of the same version.
-STATIC_BARRED := getaddrinfo|gethostby.*|get(pw|gr)(ent|nam|uid|gid).*
 
 static: ## builds programs that need no library, for systems with an older C library; in target/static
 	RUSTFLAGS="$(BASELINE_FLAGS) -C target-feature=+crt-static" cargo build --release --locked $(PROGRAMS) \
 	  --target $(STATIC_TARGET) --target-dir $(STATIC)
-	@for program in grantway $(BESIDE); do \
-	  ldd $(STATIC_BIN)/$$program 2>&1 | grep -q 'statically linked\|not a dynamic' || \
-	    { echo "static: $$program needs libraries" >&2; exit 1; }; \
-	  ! nm $(STATIC_BIN)/$$program | grep -E ' [TW] ($(STATIC_BARRED))$$' || \
-	    { echo "static: $$program calls what needs libraries" >&2; exit 1; }; \
-	done
+	@bash -euo pipefail -c '. packaging/dist/lib && barred host "$$@"' - $(addprefix $(STATIC_BIN)/,grantway $(BESIDE))
 	@$(STATIC_BIN)/grantway --version
 	@echo $(STATIC_BIN)/grantway
 
