@@ -27,14 +27,19 @@ pub enum PacketError {
         found: u16,
     },
     /// The process lacks CAP_NET_RAW.
-    #[error("packet:{name}: no permission for a packet socket; run as root or give CAP_NET_RAW")]
+    #[error(
+        "packet:{name}: no permission for a packet socket; run as root, or give CAP_NET_RAW (in a \
+         unit by CapabilityBoundingSet=: docs/admin.md, \"The backend's own bridge\")"
+    )]
     NoPermission {
         /// The interface.
         name: String,
     },
-    /// The kernel has no packet sockets.
+    /// The kernel has no packet sockets, or a unit does not allow them.
     #[error(
-        "packet:{name}: this kernel has no packet sockets; load them with `modprobe af_packet`"
+        "packet:{name}: there are no packet sockets; allow AF_PACKET in the unit by \
+         RestrictAddressFamilies= (docs/admin.md, \"The backend's own bridge\"), or load them with \
+         `modprobe af_packet`"
     )]
     NoSockets {
         /// The interface.
