@@ -20,6 +20,7 @@ pub mod args;
 pub mod control;
 pub mod error;
 pub mod footprint;
+pub mod input;
 pub mod limits;
 pub mod log;
 pub mod mode;

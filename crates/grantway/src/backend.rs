@@ -54,7 +54,7 @@ const FAREWELL: Duration = Duration::from_secs(3);
 ///
 /// The host does not run or has ended, or no vif can have its port.
 pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
-    let spec = port_spec(args)?;
+    let spec = port_spec(args).map_err(|error| args.options.blame(error))?;
     if args.options.check {
         args.rules.as_deref().map_or(Ok(()), rules::valid)?;
     }

@@ -120,7 +120,12 @@ fn a_check_prints_the_configuration_and_looks_at_the_rules() {
     // So are options that need each other.
     write(&it.file, "uplink = \"null\"\n").expect("options");
     let output = finish(grantway_with(&["backend", "--config", it.file(), "--check"]), PROMPT);
-    assert!(words(&output).contains("add --port bridge"), "{}", words(&output));
+    let parts = ["options.toml with the command line: ", "add --port bridge"];
+    assert!(parts.iter().all(|part| words(&output).contains(part)), "{}", words(&output));
+    // A device without end is no file of rules.
+    write(&it.file, "rules = \"/dev/zero\"\n").expect("options");
+    let output = finish(grantway_with(&["backend", "--config", it.file(), "--check"]), PROMPT);
+    assert!(words(&output).contains("/dev/zero: more than"), "{}", words(&output));
 }
 
 #[test]

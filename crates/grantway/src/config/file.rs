@@ -4,11 +4,10 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Command};
 use grantway_command::error::CommandError;
+use grantway_command::input;
 use grantway_ports::{TextFault, line_of, nearest};
 use std::error::Error;
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{Error as IoError, ErrorKind as IoErrorKind, Read};
 use std::path::Path;
 use toml_edit::{Document, Item, Key, Table, Value};
 
@@ -34,13 +33,7 @@ pub struct Entry {
 ///
 /// The file cannot be read, is too long or is not UTF-8.
 pub fn text(path: &Path) -> Result<String, CommandError> {
-    let mut text = String::new();
-    let read = File::open(path).and_then(|file| file.take(FILE_MAX + 1).read_to_string(&mut text));
-    let short = |length| match length as u64 > FILE_MAX {
-        true => Err(IoError::new(IoErrorKind::FileTooLarge, format!("more than {FILE_MAX} bytes"))),
-        false => Ok(()),
-    };
-    read.and_then(short).map(|()| text).map_err(|error| {
+    input::text(path, FILE_MAX).map_err(|error| {
         let path = path.display();
         CommandError::Failed(format!(
             "{path}: {error}; expected a file of options in UTF-8: create it (it may be empty), or leave \
@@ -57,7 +50,10 @@ pub fn text(path: &Path) -> Result<String, CommandError> {
 pub fn entries(text: &str, options: &[&Arg]) -> Result<Vec<Entry>, Vec<TextFault>> {
     let document = Document::parse(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
-        vec![TextFault::not_toml(text, at, error.message())]
+        vec![
+            without_quotes(text, at)
+                .unwrap_or_else(|| TextFault::not_toml(text, at, error.message())),
+        ]
     })?;
     let (mut entries, mut faults) = (Vec::new(), Vec::new());
     for (name, item) in document.as_table() {
@@ -68,6 +64,22 @@ pub fn entries(text: &str, options: &[&Arg]) -> Result<Vec<Entry>, Vec<TextFault
     }
     faults.sort_by_key(|fault| (fault.line, fault.column));
     if faults.is_empty() { Ok(entries) } else { Err(faults) }
+}
+
+/// Returns the fault of a value at this byte that lacks its quotes, if it is such a value.
+fn without_quotes(text: &str, at: usize) -> Option<TextFault> {
+    let start = text.get(..at)?.rfind('\n').map_or(0, |end| end + 1);
+    let line = text.get(start..)?.lines().next()?;
+    let (name, value) = line.split_once('=')?;
+    let value = value.split('#').next().unwrap_or(value).trim();
+    let is_word = value.starts_with(|c: char| c.is_alphabetic() || "/.~".contains(c));
+    if name.trim().is_empty() || !is_word || value.contains('"') {
+        return None;
+    }
+    let at = start + line.find(value)?;
+    let found: String = value.chars().take(FOUND_MAX).collect();
+    let remedy = format!("write {} = {found:?}", name.trim());
+    Some(TextFault::at(text, at, found, "a value in quotes", remedy))
 }
 
 /// Returns the option of a key.
@@ -174,6 +186,7 @@ fn judged(given: &str, arg: &Arg) -> Result<(), (String, Option<String>)> {
         _ => None,
     };
     let expected = match said {
+        None if given.is_empty() => "a text that is not empty".to_owned(),
         Some(said) => match said.split_once("expected ") {
             Some((_, expected)) => expected.to_owned(),
             None => format!("a value that --{} accepts ({said})", arg.get_id()),

@@ -1,5 +1,6 @@
 //! Options in force: each with its value and its origin.
 
+use super::FromFile;
 use super::file::Entry;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches};
@@ -8,7 +9,7 @@ use grantway_command::output;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Longest line before the origin of an option, in characters.
 const WIDTH_MAX: usize = 40;
@@ -36,6 +37,10 @@ struct Setting {
 enum Origin {
     /// The option has no value.
     Nothing,
+    /// The option is in the file, and gives way to one of the command line.
+    Yielding {
+        line: usize,
+    },
     Default,
     File {
         line: usize,
@@ -44,42 +49,67 @@ enum Origin {
 }
 
 impl InForce {
-    /// Takes the options of a command line that was read, `entries` of which are from a file.
-    pub fn of(
+    /// Takes the options of a command line that was read, with those of a file. An option without
+    /// an effect has no value.
+    pub(super) fn of(
         command: &str,
         options: &[&Arg],
         found: &ArgMatches,
-        file: Option<PathBuf>,
-        entries: &[Entry],
+        file: Option<FromFile>,
+        has_effect: impl Fn(&Arg) -> bool,
     ) -> Self {
+        let line = |entries: fn(&FromFile) -> &Vec<Entry>, arg: &Arg| {
+            let entries = file.as_ref().map(entries);
+            entries?.iter().find(|entry| entry.id == *arg.get_id()).map(|entry| entry.line)
+        };
+        let origin = |arg: &Arg| {
+            let value = found.value_source(arg.get_id().as_str()).filter(|_| has_effect(arg));
+            match (value, line(|file| &file.entries, arg), line(|file| &file.yielding, arg)) {
+                (Some(_), Some(line), _) => Origin::File { line },
+                (None | Some(ValueSource::DefaultValue), None, Some(line)) => {
+                    Origin::Yielding { line }
+                }
+                (None, ..) => Origin::Nothing,
+                (Some(ValueSource::DefaultValue), ..) => Origin::Default,
+                (Some(_), ..) => Origin::CommandLine,
+            }
+        };
         let shown = options.iter().filter(|arg| !arg.is_hide_set());
         let setting = |arg: &&Arg| {
-            let (id, name) = (arg.get_id().as_str(), arg.get_long().unwrap_or_default());
-            let value = match arg.get_action() {
-                ArgAction::SetTrue => json!(found.get_flag(id)),
-                ArgAction::Count => json!(found.get_count(id)),
-                _ => found.get_raw(id).and_then(|mut values| values.next()).map_or(
-                    Value::Null,
-                    |value| {
-                        let text = value.to_string_lossy();
-                        let number = text.parse::<u64>().ok();
-                        let number = number.filter(|number| number.to_string() == text);
-                        number.map_or_else(|| json!(text), |number| json!(number))
-                    },
-                ),
+            let from = origin(arg);
+            let value = match from {
+                Origin::Nothing | Origin::Yielding { .. } => Value::Null,
+                _ => value(found, arg),
             };
-            let from = match found.value_source(id) {
-                None => Origin::Nothing,
-                Some(ValueSource::DefaultValue) => Origin::Default,
-                Some(_) => match entries.iter().find(|entry| entry.id == id) {
-                    Some(entry) => Origin::File { line: entry.line },
-                    None => Origin::CommandLine,
-                },
-            };
-            Setting { name: name.to_owned(), value, from }
+            Setting { name: arg.get_long().unwrap_or_default().to_owned(), value, from }
         };
         let options = shown.map(setting).collect();
-        Self { command: command.to_owned(), file, options }
+        Self {
+            command: command.to_owned(),
+            file: file.as_ref().map(|file| file.path.clone()),
+            options,
+        }
+    }
+
+    /// Returns the file that options are from, if there is one.
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+}
+
+/// Returns the value of an option.
+fn value(found: &ArgMatches, arg: &Arg) -> Value {
+    let id = arg.get_id().as_str();
+    match arg.get_action() {
+        ArgAction::SetTrue => json!(found.get_flag(id)),
+        ArgAction::Count => json!(found.get_count(id)),
+        _ => found.get_raw(id).and_then(|mut values| values.next()).map_or(Value::Null, |value| {
+            let text = value.to_string_lossy();
+            // A number of TOML is no larger.
+            let number = text.parse::<i64>().ok();
+            let number = number.filter(|number| number.to_string() == text);
+            number.map_or_else(|| json!(text), |number| json!(number))
+        }),
     }
 }
 
@@ -87,7 +117,10 @@ impl InForce {
 impl fmt::Display for InForce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "# Options of grantway {}, and where each comes from", self.command)?;
-        let file = self.file.as_ref().map_or_else(String::new, |file| file.display().to_string());
+        // The name of the file is one line of a comment, whatever it has.
+        let plain = |c: char| if c.is_control() { '?' } else { c };
+        let file = self.file.as_ref().map(|file| file.display().to_string());
+        let file = file.map_or_else(String::new, |file| file.chars().map(plain).collect());
         let line = |setting: &Setting| {
             // A text of JSON is one of TOML, except for this character.
             let value = setting.value.to_string().replace('\u{7f}', "\\u007f");
@@ -99,6 +132,11 @@ impl fmt::Display for InForce {
             let from = match setting.from {
                 Origin::Nothing => {
                     writeln!(f, "# {} is not set", setting.name)?;
+                    continue;
+                }
+                Origin::Yielding { line } => {
+                    let name = &setting.name;
+                    writeln!(f, "# {name} is not set: {file}, line {line}, gives way")?;
                     continue;
                 }
                 Origin::Default => "default".to_owned(),

@@ -53,6 +53,17 @@ impl ConfigArgs {
         }
         Ok(self.check)
     }
+
+    /// Returns an error about options that do not go together, with the file if options are from one.
+    pub fn blame(&self, error: CommandError) -> CommandError {
+        match (error, self.in_force.file()) {
+            (CommandError::Usage(said), Some(file)) => CommandError::Failed(format!(
+                "{} with the command line: {said}; correct the file",
+                file.display()
+            )),
+            (error, _) => error,
+        }
+    }
 }
 
 /// Options of a file that the command line leaves to it.
@@ -60,6 +71,8 @@ struct FromFile {
     command: String,
     path: PathBuf,
     entries: Vec<Entry>,
+    /// Options that give way to those of the command line.
+    yielding: Vec<Entry>,
 }
 
 /// Reads a command line, with the options of a file if it names one. `config` returns the options
@@ -111,8 +124,8 @@ fn from_file(definition: &Command, words: &[OsString]) -> Result<Option<FromFile
         arg.is_some_and(|arg| arg.get_id() == given.get_id() || excludes(command, given, arg))
     };
     let left = |entry: &Entry| !given.iter().any(|given| wins(given, entry));
-    let entries = entries.into_iter().filter(left).collect();
-    Ok(Some(FromFile { command: name.to_owned(), path: path.clone(), entries }))
+    let (entries, yielding) = entries.into_iter().partition(left);
+    Ok(Some(FromFile { command: name.to_owned(), path: path.clone(), entries, yielding }))
 }
 
 /// Returns a command and all its options, with those that all commands have.
@@ -139,9 +152,16 @@ fn in_force(
     found: &ArgMatches,
     file: Option<FromFile>,
 ) -> InForce {
-    let (_, options) = options(definition, name);
-    let (path, entries) = file.map(|file| (file.path, file.entries)).unzip();
-    InForce::of(name, &options, found, path, &entries.unwrap_or_default())
+    let (command, options) = options(definition, name);
+    let origin = |arg: &Arg| found.value_source(arg.get_id().as_str());
+    let given = options.iter().filter(|arg| origin(arg) == Some(ValueSource::CommandLine));
+    let given: Vec<&&Arg> = given.collect();
+    // A default that cannot stand beside an option that was given has no effect.
+    let has_effect = |arg: &Arg| {
+        origin(arg) != Some(ValueSource::DefaultValue)
+            || !given.iter().any(|given| excludes(command, given, arg))
+    };
+    InForce::of(name, &options, found, file, has_effect)
 }
 
 /// Returns the reason why a command line was refused. A value of the file was judged before, so

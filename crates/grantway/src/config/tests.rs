@@ -69,6 +69,8 @@ fn the_command_line_wins_over_the_file_also_by_what_it_excludes() {
     assert!(shown.contains("host = \"/tmp/gw\""), "{shown}");
     assert!(shown.contains("mirror = \"m.pcap\""), "{shown}");
     assert!(!shown.contains("/run/other"), "{shown}");
+    let gives_way = "options.toml, line 1, gives way\n";
+    assert!(shown.contains("# run-dir is not set: ") && shown.contains(gives_way), "{shown}");
     // The unit of a frontend gives its TAP.
     let shown =
         in_force("port = \"null\"\nqueues = 2", "grantway frontend --config FILE --tap gw0");
@@ -80,6 +82,34 @@ fn the_command_line_wins_over_the_file_also_by_what_it_excludes() {
     assert!(shown.contains("verbose = 2") && shown.contains("log-format = \"json\""), "{shown}");
     let line = line("verbose = 2", BACKEND).unwrap();
     assert_eq!(line.log.verbose, 2);
+}
+
+#[test]
+fn what_is_printed_is_a_file_again() {
+    for (text, words) in [
+        // The default of --run-dir cannot stand beside a host.
+        ("host = \"/tmp/gw\"", BACKEND),
+        ("", "grantway backend --config FILE --host /tmp/gw"),
+        ("", "grantway frontend --config FILE --host /tmp/gw --domain 1 --tap gw0"),
+        ("run-dir = \"/x\"\nhost = \"/y\"", "grantway backend --config FILE --run-dir /z"),
+        // TOML has no larger number than 2^63 - 1.
+        ("host = \"18446744073709551615\"", BACKEND),
+        ("verbose = 0\nno-sandbox = false", BACKEND),
+    ] {
+        let shown = in_force(text, words);
+        let command = words.split(' ').nth(1).unwrap();
+        let again = in_force(&shown, &format!("grantway {command} --config FILE"));
+        let values = |text: &str| -> Vec<String> {
+            let lines = text.lines().filter(|line| !line.starts_with('#'));
+            lines.map(|line| line.split("  #").next().unwrap().trim_end().to_owned()).collect()
+        };
+        assert_eq!(values(&again), values(&shown), "{text} {words}");
+        assert!(!values(&shown).is_empty());
+    }
+    let shown = in_force("verbose = 0\nno-sandbox = false", BACKEND);
+    for origin in ["options.toml, line 1\n", "options.toml, line 2\n"] {
+        assert!(shown.contains(origin), "no {origin:?} in {shown}");
+    }
 }
 
 #[test]
@@ -120,6 +150,13 @@ fn each_fault_says_where_it_is_what_is_expected_and_what_to_do() {
         ("queues = 2\nqueues = 3", &["line 2", "duplicate key", "TOML"]),
         ("queues 2", &["line 1", "expected TOML; see https://toml.io"]),
         ("a.b = 2", &["found a table", "lines NAME = VALUE"]),
+        (
+            "queues = 2\nport = tap # mine",
+            &["line 2, column 8: found tap, expected a value in quotes", "write port = \"tap\""],
+        ),
+        ("tap-mac = fe:ff:ff:ff:ff:fe", &["write tap-mac = \"fe:ff:ff:ff:ff:fe\""]),
+        ("rules = /etc/rules.toml", &["write rules = \"/etc/rules.toml\""]),
+        ("host = \"\"", &["found \"\", expected a text that is not empty"]),
     ] {
         let said = refused(text, BACKEND);
         assert!(said.starts_with("backend: /") && said.contains("options.toml: line "), "{said}");

@@ -47,7 +47,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 ///
 /// The host, the vif or the port cannot be used, or the host has ended.
 pub fn run(args: &FrontendArgs) -> Result<(), CommandError> {
-    let spec = port_spec(args)?;
+    let spec = port_spec(args).map_err(|error| args.options.blame(error))?;
     if args.options.is_check()? {
         return Ok(());
     }

@@ -9,9 +9,13 @@ pub use show::show;
 
 use clap::{Args, Subcommand};
 use grantway_command::error::CommandError;
+use grantway_command::input;
 use grantway_vector::Secret;
 use grantway_vector::rules::{Names, parse};
 use std::path::Path;
+
+/// Largest file of rules, in bytes.
+const FILE_MAX: u64 = 64 << 20;
 
 /// `grantway rules`.
 #[derive(Debug, Args)]
@@ -58,7 +62,7 @@ pub fn valid(path: &Path) -> Result<(), CommandError> {
 }
 
 fn read(path: &Path) -> Result<String, CommandError> {
-    std::fs::read_to_string(path).map_err(|error| {
+    input::text(path, FILE_MAX).map_err(|error| {
         CommandError::Failed(format!(
             "{}: {error}; expected a rules file in UTF-8 (see `grantway rules check --help`)",
             path.display()

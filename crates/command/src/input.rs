@@ -1,0 +1,34 @@
+//! Files that people write.
+
+use std::fs::File;
+use std::io::{Error, ErrorKind, Read, Result};
+use std::path::Path;
+
+/// Returns the text of a file of at most `most` bytes.
+///
+/// # Errors
+///
+/// The file cannot be read, is longer or is not UTF-8.
+pub fn text(path: &Path, most: u64) -> Result<String> {
+    let mut text = String::new();
+    let length = File::open(path)?.take(most.saturating_add(1)).read_to_string(&mut text)?;
+    match length as u64 > most {
+        true => Err(Error::new(ErrorKind::FileTooLarge, format!("more than {most} bytes"))),
+        false => Ok(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_has_a_limit_and_a_device_without_end_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "four").unwrap();
+        assert_eq!(text(file.path(), 4).unwrap(), "four");
+        assert_eq!(text(file.path(), 3).unwrap_err().to_string(), "more than 3 bytes");
+        let endless = text(Path::new("/dev/zero"), 1 << 20).unwrap_err();
+        assert_eq!(endless.kind(), ErrorKind::FileTooLarge);
+    }
+}
