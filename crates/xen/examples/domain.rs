@@ -1,6 +1,6 @@
 //! Shows the Xen domain in which it runs, and whether a backend could run there.
 //!
-//!     sudo cargo run -p grantway-xen --example domain
+//!     cargo build -p grantway-xen --example domain && sudo target/debug/examples/domain
 
 use grantway_hypervisor::{Error, FrontendPlatform, Platform};
 use grantway_xen::Xen;
