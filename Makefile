@@ -131,7 +131,7 @@ avx2: ## copies keep the upper halves of registers, in a build for AVX2
 	  echo "avx2: not run, as this processor has none"; \
 	fi
 
-no-std: ## the guest's side without std: built, run against a mock, and the unikernel's own tests
+no-std: ## the guest's side without std: built, linked, run against a mock, and the unikernel's own tests
 	cargo clippy --manifest-path tests/no_std/Cargo.toml --target-dir $(BUILD)/no-std -- -D warnings
 	cargo run -q --manifest-path tests/no_std/Cargo.toml --target-dir $(BUILD)/no-std
 	cargo clippy --manifest-path unikernel/Cargo.toml --target-dir $(BUILD)/no-std --release --bins --examples \
@@ -139,6 +139,7 @@ no-std: ## the guest's side without std: built, run against a mock, and the unik
 	cargo clippy --manifest-path tests/hostile/Cargo.toml --target-dir $(BUILD)/no-std --release -- -D warnings
 	cargo clippy --manifest-path unikernel/Cargo.toml --target-dir $(BUILD)/no-std --lib --tests -- -D warnings
 	cargo test -q --manifest-path unikernel/Cargo.toml --target-dir $(BUILD)/no-std --lib
+	cargo build -q --manifest-path unikernel/Cargo.toml --target-dir $(BUILD)/no-std --bins --examples
 	@if rustup target list --installed 2>/dev/null | grep -qx $(BARE) \
 	    || rustup target add $(BARE) >/dev/null 2>&1; then \
 	  echo "cargo build $(NO_STD) --target $(BARE)"; \

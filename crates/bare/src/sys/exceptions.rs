@@ -20,6 +20,8 @@ const GATE: u16 = 0x8e00;
 
 global_asm!(
     ".pushsection .text.grantway_exceptions, \"ax\"",
+    // As in `upcall`.
+    ".globl grantway_exceptions",
     ".balign 16",
     "grantway_exceptions:",
     ".set grantway_vector, 0",

@@ -23,6 +23,8 @@ mod handler {
 
     core::arch::global_asm!(
         ".pushsection .text.grantway_upcall, \"ax\"",
+        // A build with several codegen units has this in another object than its users.
+        ".globl grantway_upcall, grantway_wait, grantway_cut_short",
         ".balign 16",
         "grantway_upcall:",
         "push rax",
