@@ -136,6 +136,19 @@ guest_run g2 'ip addr add 10.0.2.102/24 dev eth0'
 ping_address g2 dom0 10.0.2.1 5 ""
 systemctl restart grantway-backend
 pings g2 g3
+
+# A packet socket as its uplink, which the unit allows by the settings that the guide names.
+ip link add gwu type veth peer name gwe
+ip link set gwu up
+ip link set gwe up
+ip addr add 10.0.3.1/24 dev gwe
+unit_setting packet "$(sed -n '/systemctl edit grantway-backend/,/^- /s/^      \([A-Z].*=.*\)/\1/p' /usr/share/doc/grantway/admin.md)"
+unit_serves --port bridge --uplink packet:gwu
+guest_run g2 'ip addr add 10.0.3.102/24 dev eth0'
+ping_address g2 dom0 10.0.3.1 5 ""
+unit_setting_off packet
+ip link del gwu
+say "a packet socket as uplink, by two settings of the unit"
 xl destroy g2
 xl destroy g3
 nothing_left
