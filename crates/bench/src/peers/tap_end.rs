@@ -33,8 +33,8 @@ pub enum Work {
 /// `grantway bench tap-end`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-`grantway bench peers --peer plain-tap` starts this process twice. It creates the
-TAP, prints `ready`, and reads lines from standard input: `start` begins its
+`grantway bench peers --peer plain-tap` starts this process twice. It creates
+the TAP, prints `ready`, and reads lines from standard input: `start` begins its
 work, and `show` prints the number of frames received and the time. It ends with
 its standard input.
 
