@@ -35,7 +35,7 @@ const fn row(
 
 /// The rows of paper 002 that this build does not have.
 const RETPOLINES: (&str, &str, &str) = match crate::rings::RETPOLINES {
-    true => ("without retpolines", "in another document", "the usual build: make build"),
+    true => ("without retpolines", "in another document", "the usual build: cargo build --release"),
     false => ("with retpolines", "all figures of the paper", "another build: make retpolines"),
 };
 
