@@ -35,11 +35,11 @@ pub enum PacketError {
         /// The interface.
         name: String,
     },
-    /// The kernel has no packet sockets, or a unit does not allow them.
+    /// The kernel has no packet sockets or no netlink, or a unit does not allow them.
     #[error(
-        "packet:{name}: there are no packet sockets; allow AF_PACKET in the unit by \
-         RestrictAddressFamilies= (docs/admin.md, \"The backend's own bridge\"), or load them with \
-         `modprobe af_packet`"
+        "packet:{name}: there are no packet sockets, or no netlink sockets; allow AF_PACKET and \
+         AF_NETLINK in the unit by RestrictAddressFamilies= (docs/admin.md, \"The backend's own \
+         bridge\"), or load them with `modprobe af_packet`"
     )]
     NoSockets {
         /// The interface.
