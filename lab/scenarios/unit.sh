@@ -157,6 +157,6 @@ expect "$(unit_says Result)" = success "how the unit ended"
 
 # Each option of the backend that the administrator's guide names was used above.
 for option in $(grep -o -e '`--[a-z-]*' /usr/share/doc/grantway/admin.md | tr -d '`' | sort -u); do
-    grantway backend --help | grep -q -e "^ *$option\b" || continue
+    grantway backend --help | grep -q -E -e "^ *$option( |\$)" || continue
     case " $unit_options " in *" $option "*) ;; *) fail "the unit was not started with $option" ;; esac
 done
