@@ -3,8 +3,8 @@
 
 use grantway_embedded::{Domain, Host, Role};
 use grantway_hypervisor::{
-    Access, CopyOp, CopySide, DomId, EventChannels, FrontendPlatform, GrantRef, Mapper, Platform,
-    Port,
+    Access, BackendPlatform, CopyOp, CopySide, DomId, EventChannels, FrontendPlatform, GrantRef,
+    Mapper, Port,
 };
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};

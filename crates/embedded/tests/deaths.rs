@@ -4,8 +4,8 @@ mod support;
 
 use grantway_embedded::{Domain, Revoke, Role};
 use grantway_hypervisor::{
-    Access, CopyOp, CopySide, DomId, Error, FrontendPlatform, GrantRef, GrantStatus, Mapper,
-    Platform, Port, Store,
+    Access, BackendPlatform, CopyOp, CopySide, DomId, Error, FrontendPlatform, GrantRef,
+    GrantStatus, Mapper, Platform, Port, Store,
 };
 use support::{BACK, FRONT, Fixture, GUARD, Process, eventually};
 

@@ -3,7 +3,7 @@
 mod support;
 
 use grantway_embedded::{HostConfig, PortTable};
-use grantway_hypervisor::{DomId, Error, EventChannels, Platform, Port};
+use grantway_hypervisor::{BackendPlatform, DomId, Error, EventChannels, Platform, Port};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

@@ -3,7 +3,7 @@
 mod support;
 
 use grantway_embedded::{ConnectError, Domain, Host, HostConfig, HostError, Role};
-use grantway_hypervisor::{Access, Error, FrontendPlatform, Mapper, Platform};
+use grantway_hypervisor::{Access, BackendPlatform, Error, FrontendPlatform, Mapper, Platform};
 use grantway_needs::{Need, met};
 use grantway_testkit::Numbers;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};

@@ -57,6 +57,7 @@
 //! | [`FrontendEvents`] | frontends | makes, closes and signals ports |
 //! | [`StoreOps`], [`FrontendStore`] | frontends | reads, writes, transactions, watches |
 //! | [`Mapper`] | backends | maps and copies a peer's granted pages |
+//! | `BackendPlatform` | backends | extends [`Mapper`]: makes sets of event channels (feature `std`) |
 //! | `Platform`, `EventChannels`, `Store` | backends, tools | extend the traits above (feature `std`) |
 //!
 //! An implementor of [`FrontendPlatform`] provides everything that a frontend calls. The feature
@@ -108,6 +109,6 @@ pub use store::{FrontendStore, Permission, Rights, StoreOps, WatchEvent, transac
 #[cfg(feature = "std")]
 pub use event::EventChannels;
 #[cfg(feature = "std")]
-pub use platform::Platform;
+pub use platform::{BackendPlatform, Platform};
 #[cfg(feature = "std")]
 pub use store::Store;

@@ -53,18 +53,24 @@ pub trait FrontendPlatform: Send + Sync {
     fn frontend_store(&self) -> Result<Box<dyn FrontendStore>, Error>;
 }
 
-/// Platform of backends and other programs. It extends the platform of a frontend.
+/// Platform of a backend that is handed its rings: guests' pages, and event channels. It has no
+/// store.
 #[cfg(feature = "std")]
-pub trait Platform: FrontendPlatform + Mapper {
-    /// Returns the name of the host for tables: `embedded` or `xen`.
-    fn host(&self) -> &'static str;
-
+pub trait BackendPlatform: Mapper {
     /// Makes a new set of event channels with its own descriptor. A backend makes one per worker.
     ///
     /// # Errors
     ///
     /// Returns [`Error::Os`] or [`Error::Gone`].
     fn events(&self) -> Result<Box<dyn EventChannels>, Error>;
+}
+
+/// Platform of a backend that finds its vifs in the store, and of other programs. It extends the
+/// platform of a frontend.
+#[cfg(feature = "std")]
+pub trait Platform: FrontendPlatform + BackendPlatform {
+    /// Returns the name of the host for tables: `embedded` or `xen`.
+    fn host(&self) -> &'static str;
 
     /// Makes a new connection to the store.
     ///

@@ -11,9 +11,9 @@ use crate::open::{Layout, OpenError};
 use crate::store::StoreAt;
 use crate::sys::{Copies, Evtchn, Gntalloc, Gntdev};
 use grantway_hypervisor::{
-    Access, Apart, Arena, CopyOp, CounterSnapshot, Counters, DomId, Error, EventChannels,
-    FrontendEvents, FrontendPlatform, FrontendStore, GrantRef, Granted, Mapper, Platform, Released,
-    Store,
+    Access, Apart, Arena, BackendPlatform, CopyOp, CounterSnapshot, Counters, DomId, Error,
+    EventChannels, FrontendEvents, FrontendPlatform, FrontendStore, GrantRef, Granted, Mapper,
+    Platform, Released, Store,
 };
 use grantway_ring::SharedRun;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -83,14 +83,38 @@ impl Xen {
         Self::counted(self.layout.clone(), Arc::clone(&self.counters))
     }
 
+    /// Opens the domain with the number `domain`, in which this process runs, without a store: for a
+    /// backend that is handed its rings, on a host whose toolstack keeps vifs elsewhere. A store that
+    /// exists all the same is connected to by a call that asks for it, and by no other.
+    ///
+    /// Xen itself decides whose event channels and grants the calls are about. A wrong number only
+    /// makes [`Mapper::map`] refuse or allow pages of the domain's own by mistake.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`OpenError::NotXen`] if this is not Xen.
+    pub fn without_store(domain: DomId) -> Result<Arc<Self>, OpenError> {
+        Self::numbered(Layout::system(), domain, Arc::default())
+    }
+
     fn open_in(layout: Layout) -> Result<Arc<Self>, OpenError> {
         Self::counted(layout, Arc::default())
     }
 
     fn counted(layout: Layout, counters: Arc<Counters>) -> Result<Arc<Self>, OpenError> {
+        // A machine without Xen has no store either, and the first is the reason.
+        layout.judge()?;
+        let domain = layout.domain(&layout.store())?;
+        Self::numbered(layout, domain, counters)
+    }
+
+    fn numbered(
+        layout: Layout,
+        domain: DomId,
+        counters: Arc<Counters>,
+    ) -> Result<Arc<Self>, OpenError> {
         layout.judge()?;
         let store = layout.store();
-        let domain = layout.domain(&store)?;
         let load = |module| match module {
             "gntdev" => "load it: modprobe xen-gntdev",
             "gntalloc" => "load it: modprobe xen-gntalloc",
@@ -218,13 +242,15 @@ impl Mapper for Xen {
     }
 }
 
+impl BackendPlatform for Xen {
+    fn events(&self) -> Result<Box<dyn EventChannels>, Error> {
+        Ok(Box::new(EventSet::new(self.domain, self.evtchn.fresh()?, &self.counters)))
+    }
+}
+
 impl Platform for Xen {
     fn host(&self) -> &'static str {
         "xen"
-    }
-
-    fn events(&self) -> Result<Box<dyn EventChannels>, Error> {
-        Ok(Box::new(EventSet::new(self.domain, self.evtchn.fresh()?, &self.counters)))
     }
 
     fn store(&self) -> Result<Box<dyn Store>, Error> {

@@ -24,7 +24,7 @@ use crate::turn::sink::{Sink, ToPort};
 use crate::turn::stages::{Filter, Stages};
 use crate::turn::stretches::Stretches;
 use crate::turn::transmit::{InPlace, Mapped, Pause, Transmit};
-use grantway_hypervisor::{EventChannels, Platform, Port as EventPort};
+use grantway_hypervisor::{BackendPlatform, EventChannels, Port as EventPort};
 use grantway_ports::{FramePlace, Port, PortReport};
 use grantway_ring::{Back, Index, RingMemory, RingPage, SharedPage};
 use grantway_vector::Merger;
@@ -137,7 +137,7 @@ impl Queue {
     /// mapped or bound, and the port comes back.
     pub(crate) fn connect(
         spec: QueueSpec,
-        platform: &dyn Platform,
+        platform: &dyn BackendPlatform,
         events: &mut dyn EventChannels,
     ) -> Result<Self, (VifError, Box<dyn Port>)> {
         match Self::rings(&spec, platform, events) {
@@ -176,7 +176,7 @@ impl Queue {
 
     fn rings(
         spec: &QueueSpec,
-        platform: &dyn Platform,
+        platform: &dyn BackendPlatform,
         events: &mut dyn EventChannels,
     ) -> Result<(Transmit, Receive, EventPort, EventPort), VifError> {
         let peer = spec.vif.domain;

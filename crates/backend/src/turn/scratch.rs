@@ -6,7 +6,7 @@ use crate::layout::{ARENA, BURST, RING_SLOTS};
 use crate::turn::batch::TxBatch;
 use crate::turn::delivery::Delivery;
 use crate::turn::plain::{RxPlain, TxPlain};
-use grantway_hypervisor::{Arena, Platform};
+use grantway_hypervisor::{Arena, BackendPlatform};
 use grantway_ports::PageAligned;
 use grantway_ring::PAGE_SIZE;
 use std::time::Duration;
@@ -60,7 +60,7 @@ pub(crate) struct Scratch {
 
 impl Scratch {
     /// Allocates the memory, from the platform if it has such memory.
-    pub(crate) fn new(platform: Option<&dyn Platform>) -> Self {
+    pub(crate) fn new(platform: Option<&dyn BackendPlatform>) -> Self {
         let arena = platform.and_then(|platform| platform.arena(ARENA));
         Self {
             arena: arena.unwrap_or_else(|| Box::new(PageAligned::new(ARENA))),

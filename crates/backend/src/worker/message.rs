@@ -7,7 +7,7 @@ use crate::bridge::{Elsewhere, Mesh};
 use crate::ids::VifId;
 use crate::turn::lists::{GraphReport, Loaded};
 use crate::turn::queue::{Afterwards, QueueReport, QueueSpec};
-use grantway_hypervisor::{Error as PlatformError, Platform};
+use grantway_hypervisor::{BackendPlatform, Error as PlatformError};
 use grantway_ports::{Port, PortError, PortReport};
 use grantway_vector::path::Nodes;
 use grantway_vector::receivers::Takes;
@@ -114,7 +114,7 @@ impl Teller {
 /// Everything that every worker is given.
 #[derive(Clone)]
 pub(crate) struct Service {
-    pub platform: Arc<dyn Platform>,
+    pub platform: Arc<dyn BackendPlatform>,
     pub settings: Settings,
     pub teller: Teller,
 }

@@ -7,7 +7,8 @@ use super::support::toolstack::{backend_path, frontend_path};
 use super::xen::{Domain, Xen};
 use grantway_backend::VifId;
 use grantway_hypervisor::{
-    Access, DomId, EventChannels, FrontendPlatform, GrantRef, Granted, Platform, Store,
+    Access, BackendPlatform, DomId, EventChannels, FrontendPlatform, GrantRef, Granted, Platform,
+    Store,
 };
 use grantway_netif::XenbusState as State;
 use grantway_netif::rx::RxRequest;

@@ -9,9 +9,9 @@ use grantway_embedded::{
     store::{ConnId, Quotas, Server},
 };
 use grantway_hypervisor::{
-    Access, CopyOp, CopySide, CounterSnapshot, DomId, Error, EventChannels, FrontendEvents,
-    FrontendPlatform, FrontendStore, GrantRef, GrantStatus, Granted, Mapper, Permission, Platform,
-    Port, Released, Rights, Store, StoreOps,
+    Access, BackendPlatform, CopyOp, CopySide, CounterSnapshot, DomId, Error, EventChannels,
+    FrontendEvents, FrontendPlatform, FrontendStore, GrantRef, GrantStatus, Granted, Mapper,
+    Permission, Platform, Port, Released, Rights, Store, StoreOps,
 };
 use grantway_ring::{SharedPage, SharedRun};
 use grantway_xenstore::Client;
@@ -409,17 +409,19 @@ impl Mapper for Domain {
     }
 }
 
-impl Platform for Domain {
-    fn host(&self) -> &'static str {
-        "simulation"
-    }
-
+impl BackendPlatform for Domain {
     fn events(&self) -> Result<Box<dyn EventChannels>, Error> {
         let mut inner = self.call()?;
         let (set, bell) = (inner.fresh(), eventfd());
         inner.sets.insert(set, Arc::clone(&bell));
         let (xen, domain, process) = (self.xen.clone(), self.domain, self.process);
         Ok(Box::new(Set { xen, domain, process, set, bell }))
+    }
+}
+
+impl Platform for Domain {
+    fn host(&self) -> &'static str {
+        "simulation"
     }
 
     fn store(&self) -> Result<Box<dyn Store>, Error> {

@@ -4,9 +4,9 @@
 
 use grantway_embedded::Domain;
 use grantway_hypervisor::{
-    Access, Apart, CopyOp, CopySide, CounterSnapshot, DomId, Error, EventChannels, FrontendEvents,
-    FrontendPlatform, FrontendStore, GrantRef, Granted, Mapper, Permission, Platform, Port,
-    Released, Store, StoreErrno, StoreOps, WatchEvent,
+    Access, Apart, BackendPlatform, CopyOp, CopySide, CounterSnapshot, DomId, Error, EventChannels,
+    FrontendEvents, FrontendPlatform, FrontendStore, GrantRef, Granted, Mapper, Permission,
+    Platform, Port, Released, Store, StoreErrno, StoreOps, WatchEvent,
 };
 use grantway_ring::{PAGE_SIZE, SharedRun};
 use std::collections::BTreeMap;
@@ -211,14 +211,16 @@ impl Mapper for Faulty {
     }
 }
 
-impl Platform for Faulty {
-    fn host(&self) -> &'static str {
-        self.domain.host()
-    }
-
+impl BackendPlatform for Faulty {
     fn events(&self) -> Result<Box<dyn EventChannels>, Error> {
         let (events, faults) = (self.domain.events()?, Arc::clone(&self.faults));
         Ok(Box::new(FaultyEvents { events, faults }))
+    }
+}
+
+impl Platform for Faulty {
+    fn host(&self) -> &'static str {
+        self.domain.host()
     }
 
     fn store(&self) -> Result<Box<dyn Store>, Error> {

@@ -6,7 +6,8 @@ use super::{PROMPT, eventually};
 use grantway_backend::VifId;
 use grantway_embedded::Domain;
 use grantway_hypervisor::{
-    Access, DomId, EventChannels, FrontendPlatform, GrantRef, Granted, Platform, Port, Store,
+    Access, BackendPlatform, DomId, EventChannels, FrontendPlatform, GrantRef, Granted, Platform,
+    Port, Store,
 };
 use grantway_netif::XenbusState;
 use grantway_netif::rx::{RxRequest, RxResponse};

@@ -7,7 +7,7 @@ use crate::support::toolstack::Toolstack;
 use crate::support::world::{GUEST, World};
 use crate::support::{eventually, toolstack};
 use grantway_backend::{VifId, WaitMode};
-use grantway_hypervisor::{Access, DomId, Platform};
+use grantway_hypervisor::{Access, BackendPlatform, DomId, Platform};
 use grantway_netif::tx::{TxFlags, status};
 use grantway_netif::{Offload, XenbusState};
 use grantway_ring::{Index, RingMemory};

@@ -7,7 +7,7 @@ use super::judge::{Fate, Judge, headers};
 use super::vif::{Queue, Taken, Vif, response};
 use grantway_command::error::CommandError;
 use grantway_embedded::Domain;
-use grantway_hypervisor::{DomId, EventChannels, Platform, Store};
+use grantway_hypervisor::{BackendPlatform, DomId, EventChannels, Platform, Store};
 use grantway_ports::uptime;
 use grantway_vector::headers::Headers;
 use grantway_vector::{Nanos, PortId, Secret};

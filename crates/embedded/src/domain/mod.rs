@@ -19,8 +19,9 @@ use foreign::Foreigners;
 use granter::Granting;
 pub use granter::Revoke;
 use grantway_hypervisor::{
-    Access, CopyOp, CounterSnapshot, Counters, DomId, Error, EventChannels, FrontendEvents,
-    FrontendPlatform, FrontendStore, GrantRef, Granted, Mapper, Platform, Released, Store,
+    Access, BackendPlatform, CopyOp, CounterSnapshot, Counters, DomId, Error, EventChannels,
+    FrontendEvents, FrontendPlatform, FrontendStore, GrantRef, Granted, Mapper, Platform, Released,
+    Store,
 };
 use grantway_ring::SharedRun;
 use grantway_xenstore::Client;
@@ -249,13 +250,15 @@ impl Mapper for Domain {
     }
 }
 
+impl BackendPlatform for Domain {
+    fn events(&self) -> Result<Box<dyn EventChannels>, Error> {
+        Ok(Box::new(events::EventSet::open(self.id, self.ports, &self.control, &self.counters)?))
+    }
+}
+
 impl Platform for Domain {
     fn host(&self) -> &'static str {
         "embedded"
-    }
-
-    fn events(&self) -> Result<Box<dyn EventChannels>, Error> {
-        Ok(Box::new(events::EventSet::open(self.id, self.ports, &self.control, &self.counters)?))
     }
 
     fn store(&self) -> Result<Box<dyn Store>, Error> {

@@ -3,7 +3,8 @@
 
 use grantway_embedded::Domain;
 use grantway_hypervisor::{
-    Access, CopyOp, CopySide, DomId, EventChannels, GrantRef, Mapper, Platform, Port, Store,
+    Access, BackendPlatform, CopyOp, CopySide, DomId, EventChannels, GrantRef, Mapper, Platform,
+    Port, Store,
 };
 use grantway_netif::XenbusState;
 use grantway_netif::rx::{RxFlags, RxRequest, RxResponse};

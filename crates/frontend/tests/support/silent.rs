@@ -2,8 +2,8 @@
 
 use grantway_embedded::Domain;
 use grantway_hypervisor::{
-    Access, CopyOp, CounterSnapshot, DomId, Error, EventChannels, FrontendEvents, FrontendPlatform,
-    FrontendStore, GrantRef, Granted, Mapper, Platform, Released, Store,
+    Access, BackendPlatform, CopyOp, CounterSnapshot, DomId, Error, EventChannels, FrontendEvents,
+    FrontendPlatform, FrontendStore, GrantRef, Granted, Mapper, Platform, Released, Store,
 };
 use grantway_ring::{SharedPage, SharedRun};
 use std::sync::{Arc, Mutex};
@@ -64,13 +64,15 @@ impl Mapper for Silent {
     }
 }
 
+impl BackendPlatform for Silent {
+    fn events(&self) -> Result<Box<dyn EventChannels>, Error> {
+        self.domain.events()
+    }
+}
+
 impl Platform for Silent {
     fn host(&self) -> &'static str {
         self.domain.host()
-    }
-
-    fn events(&self) -> Result<Box<dyn EventChannels>, Error> {
-        self.domain.events()
     }
 
     fn store(&self) -> Result<Box<dyn Store>, Error> {

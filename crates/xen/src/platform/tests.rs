@@ -38,6 +38,19 @@ fn each_missing_driver_is_named_with_its_remedy() {
 }
 
 #[test]
+fn a_domain_without_a_store_has_the_number_that_it_is_given() {
+    let root = tempfile::tempdir().unwrap();
+    let open = || Xen::numbered(Layout::under(root.path()), DomId(5), Arc::default());
+    assert!(matches!(open(), Err(OpenError::NotXen { .. })));
+    std::fs::create_dir_all(root.path().join("dev/xen")).unwrap();
+    let xen = open().unwrap();
+    assert_eq!(xen.domain(), DomId(5));
+    // The devices are those of any domain. Only a store that is asked for is missed.
+    assert!(xen.events().err().unwrap().to_string().contains("evtchn"));
+    assert!(xen.store().err().unwrap().to_string().contains("xenbus"));
+}
+
+#[test]
 fn a_driver_without_grant_copy_is_named() {
     let (root, _socket, xen) = bare();
     // The kernel gives no file of a disk these requests.

@@ -2,7 +2,7 @@
 
 use crate::check::{Checks, get};
 use crate::grants::is_pv;
-use grantway_hypervisor::{Access, CopyOp, CopySide, FrontendPlatform, Mapper, Platform};
+use grantway_hypervisor::{Access, BackendPlatform, CopyOp, CopySide, FrontendPlatform, Mapper};
 use grantway_xen::Xen;
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,9 @@
 //! Event channels, within one domain.
 
 use crate::check::{Checks, GUARD, Outcome, get, is, same};
-use grantway_hypervisor::{DomId, Error, EventChannels, FrontendPlatform, Platform, Port};
+use grantway_hypervisor::{
+    BackendPlatform, DomId, Error, EventChannels, FrontendPlatform, Platform, Port,
+};
 use grantway_xen::Xen;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::time::{Duration, Instant};

@@ -7,8 +7,8 @@
 use crate::check::{Checks, GUARD, Outcome, get, is, same};
 use crate::grants::{page, read};
 use grantway_hypervisor::{
-    Access, CopyOp, CopySide, DomId, Error, EventChannels, FrontendPlatform, GrantRef, GrantStatus,
-    Granted, Mapper, Permission, Platform, Port, Rights, Store,
+    Access, BackendPlatform, CopyOp, CopySide, DomId, Error, EventChannels, FrontendPlatform,
+    GrantRef, GrantStatus, Granted, Mapper, Permission, Platform, Port, Rights, Store,
 };
 use grantway_xen::Xen;
 use std::time::{Duration, Instant};

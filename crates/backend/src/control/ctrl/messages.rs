@@ -3,7 +3,7 @@
 
 use crate::policy::StagedTable;
 use grantway_hypervisor::{
-    Access, CopyOp, CopySide, DomId, Error as PlatformError, GrantRef, Platform,
+    Access, BackendPlatform, CopyOp, CopySide, DomId, Error as PlatformError, GrantRef,
 };
 use grantway_netif::ctrl::{
     GREF_ENTRY_BYTES, GREF_LIST_ENTRIES, GrefEntry, Message, Status, gref_list_entries,
@@ -30,7 +30,7 @@ pub(super) trait Pages {
 
 /// The pages of a guest on a platform.
 pub(super) struct Guest<'a> {
-    pub platform: &'a dyn Platform,
+    pub platform: &'a dyn BackendPlatform,
     pub domain: DomId,
 }
 

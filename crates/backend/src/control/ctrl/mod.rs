@@ -20,7 +20,7 @@ use crate::policy::{StagedTable, StagingError};
 use crate::rings::map_ring;
 use crate::state::shared::Shared;
 use crate::state::stats::VifStats;
-use grantway_hypervisor::{DomId, EventChannels, Platform, Port as EventPort};
+use grantway_hypervisor::{BackendPlatform, DomId, EventChannels, Port as EventPort};
 use grantway_netif::ctrl::{CtrlRequest, CtrlResponse, GREF_LIST_ENTRIES, Message, Status};
 use grantway_netif::hashing::Hashing;
 use grantway_ring::{Back, Index, RingMemory, RingPage, SharedPage};
@@ -228,7 +228,7 @@ impl Control {
     /// Maps the ring and binds its event channel. If it fails, neither stays.
     pub fn connect(
         spec: ControlSpec<'_>,
-        platform: &dyn Platform,
+        platform: &dyn BackendPlatform,
         events: &mut dyn EventChannels,
     ) -> Result<Self, VifError> {
         let ControlSpec { domain, refs, queues, tables, journal, resume, shared } = spec;
@@ -267,7 +267,7 @@ impl Control {
     /// The guest broke the ring, or the platform is gone. The vif must be disabled.
     pub fn serve(
         &mut self,
-        platform: &dyn Platform,
+        platform: &dyn BackendPlatform,
         events: &mut dyn EventChannels,
         shared: &Shared,
     ) -> Result<Served, VifError> {

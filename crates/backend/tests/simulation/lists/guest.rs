@@ -9,7 +9,8 @@ use super::told::Told;
 use grantway_backend::VifId;
 use grantway_embedded::Revoke;
 use grantway_hypervisor::{
-    Access, DomId, EventChannels, FrontendPlatform, GrantRef, Granted, Platform, Store,
+    Access, BackendPlatform, DomId, EventChannels, FrontendPlatform, GrantRef, Granted, Platform,
+    Store,
 };
 use grantway_netif::ctrl::{GrefEntry, GrefFlags, Message};
 use grantway_netif::rx::RxRequest;
