@@ -1,5 +1,6 @@
 //! Errors that end a vif or prevent its connection, and errors that prevent the start of a backend.
 
+use crate::ids::VifId;
 use crate::journal::JournalError;
 use crate::journal::Tampered;
 use grantway_hypervisor::{Error as PlatformError, GrantStatus, StoreErrno};
@@ -98,6 +99,15 @@ pub enum VifError {
         grantway_vector::rules::NAMES_MAX
     )]
     Names,
+    /// A vif of the same name is attached to this [`RingServer`](crate::RingServer).
+    #[error("{0} is attached already; detach it first")]
+    Attached(VifId),
+    /// No killed process left this connection.
+    #[error(
+        "{0}: the journal has no connection with these rings and event channels; attach it as a \
+         new one, with rings that no other backend has had"
+    )]
+    NotLeft(VifId),
     /// The worker thread that owns the queues ended.
     #[error("the worker has ended")]
     WorkerGone,
@@ -114,6 +124,14 @@ pub(crate) enum Passing {
 }
 
 impl VifError {
+    /// Returns true if the error may pass by itself, so that the same call may succeed in a moment:
+    /// the kernel or the hypervisor had no memory, no descriptor or no entry left, or an event
+    /// channel may still be bound to a process that died.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        self.passing(true).is_some()
+    }
+
     /// Returns the cause of the error if the error may pass by itself. Errors of values that the
     /// guest wrote or granted do not pass. At a takeover (`resume`), an event channel that cannot
     /// be bound may still be bound to the process that died.

@@ -35,7 +35,7 @@ pub struct QueueRefs {
 
 /// The references that a frontend published for its control ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct CtrlRefs {
+pub struct CtrlRefs {
     /// The page of the ring.
     pub ring: GrantRef,
     /// The event channel of the ring.

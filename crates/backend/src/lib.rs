@@ -5,6 +5,7 @@
 //! - To serve the vifs of Xen guests from your own program.
 //! - To connect each vif to a [`Port`](grantway_ports::Port) of your own, or the vifs to each other
 //!   by a bridge with rules.
+//! - To serve rings that your own toolstack hands over, without a store ([`RingServer`]).
 //!
 //! For a backend with options, reports and a sandbox, run the command `grantway backend`.
 //!
@@ -90,6 +91,7 @@
 //! | Type | Content |
 //! |---|---|
 //! | [`Backend`], [`BackendConfig`], [`Settings`] | the backend, and its configuration |
+//! | [`RingServer`], [`HandedVif`], [`FrontendKeys`] | a backend that is handed its rings, without a store |
 //! | [`OpenPort`], [`PortRequest`] | the function that opens the port of a vif |
 //! | [`policy::PolicyLimits`] | the best buffer policy, and the limits of mapped memory |
 //! | [`VifReport`], [`QueueReport`], [`WorkerReport`], [`GraphReport`] | reports |
@@ -127,14 +129,20 @@ mod state;
 mod turn;
 mod worker;
 
-pub use control::backend::{Account, Backend, BackendConfig, CONTROL_WORK_MAX, VifReport};
+pub use control::asked::CONTROL_WORK_MAX;
+pub use control::backend::Backend;
+pub use control::config::BackendConfig;
+pub use control::handed::{HandedVif, Refused, RingServer};
+pub use control::negotiate::{FrontendKeys, Offer};
+pub use control::report::{Account, VifReport};
 pub use control::succession::JOURNAL_PAGES;
 pub use control::surroundings::{OpenPort, PortRequest};
 pub use error::{StartError, VifError};
-pub use ids::{MAX_QUEUES, QUEUE_PAGES, VifId};
+pub use ids::{CtrlRefs, MAX_QUEUES, QUEUE_PAGES, QueueRefs, VifId};
 pub use journal::{JournalError, Tampered};
 pub use layout::ARENA_PAGES;
 pub use state::checksums::Checksums;
+pub use state::credit::Rate;
 pub use state::guest::Patience;
 pub use state::shared::{Clock, OnPlug, OnWorker, PlugEvent};
 pub use state::stats::{VifStats, VifStatsSnapshot};

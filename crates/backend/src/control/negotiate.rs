@@ -10,9 +10,10 @@ use grantway_netif::keys::{self, QueueKey, queue_path};
 use grantway_netif::slots::rx::XDP_HEADROOM_MAX;
 use grantway_ports::TapOffloads;
 
-/// Features of a vif that depend on settings.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Offer {
+/// Features that a backend offers to the frontend of one vif.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Offer {
     /// Most queues of the vif.
     pub queues: u32,
     /// Best buffer policy.
@@ -22,86 +23,153 @@ pub(crate) struct Offer {
     pub checksums: Checksums,
 }
 
+impl Offer {
+    /// Returns the keys of the backend's folder that tell the offer, with their values. They come
+    /// before the state InitWait.
+    #[must_use]
+    pub fn keys(self) -> [(&'static str, u32); 16] {
+        let Self { queues, policy, checksums } = self;
+        let full = u32::from(checksums.are_full());
+        [
+            (keys::FEATURE_SG, 1),
+            (keys::FEATURE_GSO_TCPV4, 1 - full),
+            (keys::FEATURE_GSO_TCPV6, 1 - full),
+            (keys::FEATURE_RX_COPY, 1),
+            (keys::FEATURE_RX_FLIP, 0),
+            (keys::FEATURE_IPV6_CSUM_OFFLOAD, 1 - full),
+            (keys::FEATURE_NO_CSUM_OFFLOAD, full),
+            (keys::FEATURE_SPLIT_EVENT_CHANNELS, 1),
+            (keys::FEATURE_MULTICAST_CONTROL, 1),
+            (keys::FEATURE_DYNAMIC_MULTICAST_CONTROL, 1),
+            (keys::FEATURE_XDP_HEADROOM, 1),
+            (keys::FEATURE_CTRL_RING, 1),
+            (keys::FEATURE_PERSISTENT, policy.offered().persistent.into()),
+            (keys::FEATURE_STAGING, policy.offered().staging.into()),
+            (keys::MULTI_QUEUE_MAX_QUEUES, queues),
+            (keys::CARRIER, 1),
+        ]
+    }
+}
+
 /// Writes the features that this backend offers: only features that work. Nothing is written if the
 /// folder is gone.
 pub(crate) fn advertise(
     store: &mut dyn Store,
     backend: &str,
-    Offer { queues, policy, checksums }: Offer,
+    offer: Offer,
 ) -> Result<(), PlatformError> {
-    let full = u32::from(checksums.are_full());
-    let offers = [
-        (keys::FEATURE_SG, 1),
-        (keys::FEATURE_GSO_TCPV4, 1 - full),
-        (keys::FEATURE_GSO_TCPV6, 1 - full),
-        (keys::FEATURE_RX_COPY, 1),
-        (keys::FEATURE_RX_FLIP, 0),
-        (keys::FEATURE_IPV6_CSUM_OFFLOAD, 1 - full),
-        (keys::FEATURE_NO_CSUM_OFFLOAD, full),
-        (keys::FEATURE_SPLIT_EVENT_CHANNELS, 1),
-        (keys::FEATURE_MULTICAST_CONTROL, 1),
-        (keys::FEATURE_DYNAMIC_MULTICAST_CONTROL, 1),
-        (keys::FEATURE_XDP_HEADROOM, 1),
-        (keys::FEATURE_CTRL_RING, 1),
-        (keys::FEATURE_PERSISTENT, policy.offered().persistent.into()),
-        (keys::FEATURE_STAGING, policy.offered().staging.into()),
-        (keys::MULTI_QUEUE_MAX_QUEUES, queues),
-        (keys::CARRIER, 1),
-    ];
     let state = format!("{backend}/{}", keys::STATE);
     transaction(store, |store| {
         if store.read_text(&state)?.is_none() {
             // A folder that the toolstack removed must not come back to life.
             return Ok(());
         }
-        for (key, value) in offers {
+        for (key, value) in offer.keys() {
             store.write(&format!("{backend}/{key}"), value.to_string().as_bytes())?;
         }
         Ok(())
     })
 }
 
-/// The keys that a frontend published.
+/// Most queues that a frontend may publish, as an error says it.
+const QUEUES_EXPECTED: &str = "a number of queues from 1 to multi-queue-max-queues";
+
+/// Rings and features that a frontend published of one vif. Each field names
+/// its key of `netif.h`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct FrontendKeys {
-    /// Queues of the frontend, in order.
+#[non_exhaustive]
+pub struct FrontendKeys {
+    /// Queues of the frontend, in order: `tx-ring-ref`, `rx-ring-ref`, and `event-channel` or
+    /// `event-channel-tx` and `event-channel-rx`.
     pub queues: Vec<QueueRefs>,
-    /// Control ring of the frontend, if it has one, by which it may stage pages.
+    /// Control ring of the frontend, if it has one, by which it may stage pages: `ctrl-ring-ref`
+    /// and `event-channel-ctrl`.
     pub ctrl: Option<CtrlRefs>,
-    /// True if the frontend accepts frames over several pages.
+    /// True if the frontend accepts frames over several pages: `feature-sg`.
     pub scatter_gather: bool,
-    /// True if the frontend signals that it posted pages.
+    /// True if the frontend signals that it posted pages: `feature-rx-notify`.
     pub rx_notify: bool,
-    /// True if the frontend wants multicast frames only to addresses that it lists.
+    /// True if the frontend wants multicast frames only to addresses that it lists:
+    /// `request-multicast-control`.
     pub multicast: bool,
-    /// True if the frontend accepts blank checksums over IPv6, which have a key of their own.
+    /// True if the frontend accepts blank checksums over IPv6, which have a key of their own:
+    /// `feature-ipv6-csum-offload`.
     pub checksum_ipv6: bool,
-    /// Unfinished frames that the frontend accepts, but for blank checksums over IPv6.
+    /// Unfinished frames that the frontend accepts, but for blank checksums over IPv6: no
+    /// `feature-no-csum-offload`, and `feature-gso-tcpv4` and `feature-gso-tcpv6`.
     pub offloads: TapOffloads,
-    /// True if the frontend uses the same pages again and again.
+    /// True if the frontend uses the same pages again and again: `feature-persistent`.
     pub persistent: bool,
 }
 
 impl FrontendKeys {
+    /// Describes a frontend with these queues that has no control ring and none of the features.
+    #[must_use]
+    pub fn new(queues: Vec<QueueRefs>) -> Self {
+        Self {
+            queues,
+            ctrl: None,
+            scatter_gather: false,
+            rx_notify: false,
+            multicast: false,
+            checksum_ipv6: false,
+            offloads: TapOffloads::NONE,
+            persistent: false,
+        }
+    }
+
+    /// Returns the keys with at most `most` queues, and with no large frames that other features
+    /// rule out.
+    ///
+    /// # Errors
+    ///
+    /// [`VifError::Key`] for no queue or too many.
+    pub(crate) fn checked(self, most: u32) -> Result<Self, VifError> {
+        let found = self.queues.len();
+        if !(1..=most as usize).contains(&found) {
+            return Err(VifError::Key {
+                path: keys::MULTI_QUEUE_NUM_QUEUES.into(),
+                found: found.to_string(),
+                expected: QUEUES_EXPECTED,
+            });
+        }
+        Ok(self.consistent())
+    }
+
+    /// Returns the keys without large frames that other features rule out. Segments have blank
+    /// checksums, and an interface leaves no large frame unfinished without its checksum.
+    fn consistent(self) -> Self {
+        let TapOffloads { checksum, tso4, tso6, .. } = self.offloads;
+        let large = self.scatter_gather && checksum;
+        let offloads = TapOffloads {
+            checksum,
+            tso4: large && tso4,
+            tso6: large && tso6 && self.checksum_ipv6,
+            uso: false,
+        };
+        Self { offloads, ..self }
+    }
+
     /// Returns the unfinished frames that the vif's port may give if large ones are cut for a guest
     /// that accepts none. One large frame costs a port less than its segments. The segments'
     /// checksums are left blank if the guest accepts that. Frames of several datagrams are cut for
     /// every guest; the kernel has them for both versions of IP or for none.
-    pub fn offloads_with_cutting(&self) -> TapOffloads {
+    pub(crate) fn offloads_with_cutting(&self) -> TapOffloads {
         let tso4 = self.offloads.checksum;
         TapOffloads { tso4, tso6: tso4 && self.checksum_ipv6, uso: tso4, ..self.offloads }
     }
 
     /// Returns the keys as they are in force under these checksums: if checksums are full, the
     /// frontend accepts nothing unfinished.
-    pub fn under(self, checksums: Checksums) -> Self {
+    pub(crate) fn under(self, checksums: Checksums) -> Self {
         match checksums {
             Checksums::Offload => self,
             Checksums::Full => Self { checksum_ipv6: false, offloads: TapOffloads::NONE, ..self },
         }
     }
 
-    /// Reads the keys, once, into owned values, and returns them.
+    /// Reads the keys from the frontend's folder of a store, once, into owned values, and returns
+    /// them.
     ///
     /// # Errors
     ///
@@ -123,7 +191,7 @@ impl FrontendKeys {
                     return Err(VifError::Key {
                         path: format!("{frontend}/{}", keys::MULTI_QUEUE_NUM_QUEUES),
                         found: shown(&found),
-                        expected: "a number of queues from 1 to multi-queue-max-queues",
+                        expected: QUEUES_EXPECTED,
                     });
                 }
             },
@@ -134,19 +202,16 @@ impl FrontendKeys {
         let scatter_gather = flag(store, frontend, keys::FEATURE_SG)?;
         let checksum = !flag(store, frontend, keys::FEATURE_NO_CSUM_OFFLOAD)?;
         let checksum_ipv6 = flag(store, frontend, keys::FEATURE_IPV6_CSUM_OFFLOAD)?;
-        // Large frames depend on other features. Segments have blank checksums, and an interface
-        // leaves no large frame unfinished without its checksum.
-        let large = scatter_gather && checksum;
         let offloads = TapOffloads {
             checksum,
-            tso4: large && flag(store, frontend, keys::FEATURE_GSO_TCPV4)?,
-            tso6: large && checksum_ipv6 && flag(store, frontend, keys::FEATURE_GSO_TCPV6)?,
+            tso4: flag(store, frontend, keys::FEATURE_GSO_TCPV4)?,
+            tso6: flag(store, frontend, keys::FEATURE_GSO_TCPV6)?,
             uso: false,
         };
         let multicast = flag(store, frontend, keys::REQUEST_MULTICAST_CONTROL)?;
         let rx_notify = flag(store, frontend, keys::FEATURE_RX_NOTIFY)?;
         let persistent = flag(store, frontend, keys::FEATURE_PERSISTENT)?;
-        Ok(Self {
+        let keys = Self {
             queues,
             ctrl,
             scatter_gather,
@@ -155,7 +220,8 @@ impl FrontendKeys {
             checksum_ipv6,
             offloads,
             persistent,
-        })
+        };
+        Ok(keys.consistent())
     }
 }
 

@@ -1,13 +1,9 @@
 //! Parts of a backend that a vif uses.
 
-use super::succession::Journals;
+use super::engine::Engine;
 use crate::ids::VifId;
-use crate::policy::Budget;
-use crate::state::trace::Trace;
-use crate::worker::{Settings, Workers};
-use grantway_hypervisor::{EventChannels, Platform, Store};
+use grantway_hypervisor::Store;
 use grantway_ports::{Port, PortError};
-use std::sync::Arc;
 
 /// Description of the port that a vif needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,17 +32,7 @@ pub type OpenPort = Box<dyn FnMut(&PortRequest) -> Result<Box<dyn Port>, PortErr
 
 /// Parts of a backend that a vif uses.
 pub(crate) struct Surroundings<'a> {
-    pub platform: &'a Arc<dyn Platform>,
+    pub engine: &'a mut Engine,
     pub store: &'a mut dyn Store,
-    /// The event channels of the control rings.
-    pub events: &'a mut dyn EventChannels,
-    pub workers: &'a Workers,
     pub open_port: &'a mut OpenPort,
-    pub journals: &'a Journals,
-    /// Settings of the backend.
-    pub settings: &'a Settings,
-    /// Budget of guest memory that all vifs may have mapped.
-    pub budget: &'a Arc<Budget>,
-    /// Trace that queues write to.
-    pub trace: &'a Arc<Trace>,
 }

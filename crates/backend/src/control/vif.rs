@@ -1,4 +1,4 @@
-//! One vif: its state in the store, and the resources that it holds while it is connected.
+//! One vif by its nodes in the store. What it has on this machine is its [`Link`].
 
 mod connection;
 mod debts;
@@ -10,29 +10,23 @@ mod pending;
 use self::found::{Found, online, state};
 use self::pending::{Attempt, Debts};
 use crate::VifError;
-use crate::control::ctrl::{Control, Served};
+use crate::control::ctrl::Served;
+use crate::control::link::Link;
 use crate::control::negotiate::{FrontendKeys, shown};
 use crate::control::succession::{Half, Left};
 use crate::control::surroundings::{PortRequest, Surroundings};
-use crate::control::voice::Voice;
 use crate::ids::MAX_QUEUES;
 use crate::ids::VifId;
-use crate::policy::{Policy, Quota, Staged};
 use crate::state::checksums::Checksums;
 use crate::state::credit::Rate;
-use crate::state::shared::{PlugEvent, Shared};
-use crate::state::stats::VifStatsSnapshot;
-use crate::state::trace::Tap;
-use crate::turn::queue::QueueReport;
-use crate::worker::Workers;
-use grantway_hypervisor::{Apart, Error as PlatformError, Port as EventPort, Store, transaction};
+use crate::state::shared::PlugEvent;
+use grantway_hypervisor::{Error as PlatformError, Store, transaction};
 use grantway_netif::xenbus::backend::{
     BackendAction, BackendActions, BackendEvent, BackendMachine,
 };
 use grantway_netif::{XenbusState, keys};
-use grantway_ports::{Port, PortError, PortReport, TapError};
+use grantway_ports::{PortError, TapError};
 use std::path::Path;
-use std::sync::Arc;
 use tracing::{info, warn};
 
 /// Keys of a frontend that are watched.
@@ -50,35 +44,14 @@ pub(crate) struct Vif {
     debts: Debts,
     /// The connection that is to be made and could not be made yet.
     attempt: Option<Attempt>,
-    /// The port, while no worker has it.
-    port: Option<Box<dyn Port>>,
     /// Most queues that a new connection can have: no more than its port has.
     queues: u32,
-    /// Keys of the connection in service; `None` while no worker has the port.
-    served: Option<FrontendKeys>,
-    /// Bytes that the queues in service leave free in front of each frame.
-    headroom: u16,
-    /// The number of the last connection.
-    connection: u64,
     /// Set if a killed process left a connection in service that is to be taken over. The value
     /// tells if that process had not written Connected yet.
     left: Option<Half>,
-    /// Control ring, while it is in service and the guest has one.
-    control: Option<Control>,
-    /// Counts of the ports of further queues that are closed again.
-    past: Option<PortReport>,
-    shared: Arc<Shared>,
     /// Checksums of its frames, by the mark that was read last.
     checksums: Checksums,
-    policy: Policy,
-    /// Quota of the guest's pages that are mapped, over all connections.
-    quota: Arc<Quota>,
-    /// Staged pages, while the vif is connected and may stage.
-    staged: Option<Arc<Staged>>,
-    /// Guard that keeps the guest's mapped memory apart from other guests' while the vif is
-    /// connected.
-    apart: Option<Apart>,
-    voice: Voice,
+    link: Link,
 }
 
 impl Vif {
@@ -101,7 +74,7 @@ impl Vif {
             vif.see_off(actions, around)?;
             return Ok((vif, BackendActions::new()));
         }
-        if around.settings.hotplug {
+        if around.engine.settings.hotplug {
             kernel_keeps_off(id)?;
         }
         // The journal learns the interface at once, so that a successor can remove it.
@@ -112,16 +85,15 @@ impl Vif {
             request.queues = request.queues.max(keys.queues.len() as u32);
         }
         let port = (around.open_port)(&request)?;
-        around.journals.opened(id, port.interface());
-        vif.queues = port.caps().max_queues.min(around.settings.queues);
-        vif.port = Some(port);
+        around.engine.journals.opened(id, port.interface());
+        vif.queues = vif.link.set_port(port, around.engine.settings.queues);
         // From here on a failure must take back what was begun.
         match vif.prepare(takeover, around) {
             Ok(()) => {
                 if vif.left.is_none() && found.left.is_some_and(|left| !left.connection.is_empty())
                 {
                     // A connection that is not taken over now must not be taken over later.
-                    around.journals.pages(id).end();
+                    around.engine.journals.pages(id).end();
                 }
                 Ok((vif, actions))
             }
@@ -153,24 +125,10 @@ impl Vif {
             stored: found.own,
             debts: Debts::default(),
             attempt: None,
-            port: None,
             queues: 1,
-            served: None,
-            headroom: 0,
-            connection: 0,
             left: None,
-            control: None,
-            past: None,
-            shared: Arc::new(Shared::new(
-                around.settings.clock,
-                Tap::new(Arc::clone(around.trace), id),
-            )),
-            checksums: around.settings.checksums,
-            policy: Policy::Copy,
-            quota: Quota::within(around.budget, around.settings.policy.pages),
-            staged: None,
-            apart: None,
-            voice: Voice::new((around.settings.clock)()),
+            checksums: around.engine.settings.checksums,
+            link: Link::new(id, around.engine),
         }
     }
 
@@ -187,7 +145,7 @@ impl Vif {
             }
         }
         remove_remains(self.id, around)?;
-        if around.settings.hotplug {
+        if around.engine.settings.hotplug {
             // A process that was killed may not have come to this.
             self.clear_hotplug(around)?;
         }
@@ -197,7 +155,7 @@ impl Vif {
     /// Sets the link down unless a connection is taken over, and watches the frontend. This comes
     /// once the port is there, and before the machine acts.
     fn prepare(&mut self, takeover: bool, around: &mut Surroundings<'_>) -> Result<(), VifError> {
-        if let Some(port) = self.port.as_mut().filter(|_| !takeover) {
+        if let Some(port) = self.link.port().filter(|_| !takeover) {
             port.set_link(false)?;
         }
         self.watch(around)?;
@@ -213,8 +171,8 @@ impl Vif {
         let done = self.carry_out(actions, around);
         // If the store cannot say it, a needless event does no harm.
         let plugged = matches!(self.is_plugged(around), Ok(true));
-        if around.settings.hotplug && !plugged && !self.machine.is_gone() {
-            (around.settings.on_plug)(self.id, PlugEvent::Online);
+        if around.engine.settings.hotplug && !plugged && !self.machine.is_gone() {
+            (around.engine.settings.on_plug)(self.id, PlugEvent::Online);
         }
         done.and(self.look_for_hotplug(around))
     }
@@ -240,19 +198,23 @@ impl Vif {
         let own_name = self.id.to_string();
         Ok(PortRequest {
             vif: self.id,
-            name: if around.settings.hotplug { own_name } else { vifname.unwrap_or(own_name) },
+            name: if around.engine.settings.hotplug {
+                own_name
+            } else {
+                vifname.unwrap_or(own_name)
+            },
             mtu: mtu.unwrap_or(1500),
             interface: left.and_then(|left| left.interface),
             fresh: true,
-            queues: around.settings.queues,
-            scripted: around.settings.hotplug,
+            queues: around.engine.settings.queues,
+            scripted: around.engine.settings.hotplug,
         })
     }
 
     /// Tells the machine that the hotplug script is done, or that no script is to be waited for.
     fn look_for_hotplug(&mut self, around: &mut Surroundings<'_>) -> Result<(), VifError> {
         let script = format!("{}/{}", self.path, keys::SCRIPT);
-        let done = !around.settings.hotplug
+        let done = !around.engine.settings.hotplug
             || around.store.read_text(&script)?.is_none()
             || self.is_plugged(around)?;
         if done { self.feed(BackendEvent::HotplugDone, around) } else { Ok(()) }
@@ -289,7 +251,7 @@ impl Vif {
         if peer.is_some_and(XenbusState::has_rings) && self.keys_changed(around)? {
             done = done.and(self.feed(BackendEvent::KeysChanged, around));
         }
-        if self.served.is_some() {
+        if self.link.served().is_some() {
             self.look_at_rate(around)?;
         }
         done
@@ -298,12 +260,12 @@ impl Vif {
     /// Returns true if the frontend shows other keys than those in service, as rings: it went
     /// through Closed to Connected between two looks at its state.
     fn keys_changed(&mut self, around: &mut Surroundings<'_>) -> Result<bool, VifError> {
-        let Some(served) = &self.served else { return Ok(false) };
+        let Some(served) = self.link.served() else { return Ok(false) };
         // A connection that was taken over may have more queues than a new one is allowed.
         match FrontendKeys::read(around.store, &self.frontend, MAX_QUEUES) {
             Ok(keys) => {
                 // This key may change at any time, without a new connection.
-                self.shared.multicast.set_wanted(keys.multicast);
+                self.link.set_multicast(keys.multicast);
                 Ok(FrontendKeys { multicast: served.multicast, ..keys } != *served)
             }
             Err(VifError::Platform(e @ PlatformError::Gone { .. })) => Err(e.into()),
@@ -320,33 +282,21 @@ impl Vif {
         error: &VifError,
         around: &mut Surroundings<'_>,
     ) -> Result<(), VifError> {
-        if self.served.is_none() || self.connection != connection {
+        if !self.link.serves(connection) {
             return Ok(());
         }
         self.report(error, around);
         self.feed(BackendEvent::Fatal, around)
     }
 
-    /// Returns the event channel of the vif's control ring.
-    pub fn control_event(&self) -> Option<EventPort> {
-        self.control.as_ref().map(Control::event)
-    }
-
     /// Serves a burst of the guest's control requests, and returns what was done. No request is
     /// served before both ends show Connected.
     pub fn serve_control(&mut self, around: &mut Surroundings<'_>) -> Result<Served, VifError> {
         let shown = matches!(self.stored, Some(XenbusState::Connected | XenbusState::Reconfigured));
-        let connected = self.machine.is_connected() && shown;
-        let Some(control) = self.control.as_mut().filter(|_| connected) else {
+        if !(self.machine.is_connected() && shown) {
             return Ok(Served::default());
-        };
-        let served = control.serve(around.platform.as_ref(), around.events, &self.shared);
-        if let Some((queue, error)) = control.refusal()
-            && let Some(held) = self.voice.speak(self.shared.now())
-        {
-            let id = self.id;
-            warn!("{id}: queue {queue}: a list is not staged: {error}; its pages are copied{held}");
         }
+        let served = self.link.serve_control(&mut around.engine.machine());
         match served {
             Ok(served) => Ok(served),
             Err(VifError::Platform(e @ PlatformError::Gone { .. })) => Err(e.into()),
@@ -399,7 +349,7 @@ impl Vif {
                 }
                 BackendAction::Disconnect => self.disconnect(around),
                 BackendAction::Destroy => {
-                    self.debts.of_the_gone(around.settings.hotplug);
+                    self.debts.of_the_gone(around.engine.settings.hotplug);
                     self.destroy(around);
                     info!("{}: gone", self.id);
                 }
@@ -412,9 +362,9 @@ impl Vif {
     /// Removes everything of the vif from this machine. If its interface cannot be removed, the
     /// journal stays, by which that is tried again.
     fn destroy(&mut self, around: &mut Surroundings<'_>) {
-        match self.port.as_mut().map(|port| port.remove()) {
+        match self.link.port().map(|port| port.remove()) {
             Some(Err(e)) if !is_no_more(&e) => warn!("{}: {e}", self.id),
-            _ => around.journals.forget(self.id),
+            _ => around.engine.journals.forget(self.id),
         }
     }
 
@@ -432,23 +382,14 @@ impl Vif {
                 None
             }
         };
-        if self.shared.credit.set(rate, self.shared.now()) {
-            around.workers.wake(self.id);
-        }
+        self.link.set_rate(rate, &around.engine.workers);
         Ok(())
-    }
-
-    fn link_down(&mut self) {
-        if let Some(Err(e)) = self.port.as_mut().map(|port| port.set_link(false)) {
-            warn!("{}: {e}", self.id);
-        }
     }
 
     /// Writes one line for the operator, and a node for the toolstack and the guest.
     fn report(&mut self, error: &VifError, around: &mut Surroundings<'_>) {
-        if let Some(held) = self.voice.speak(self.shared.now()) {
-            warn!("{}: {error}{held}", self.id);
-        }
+        let id = self.id;
+        self.link.say(|held| warn!("{id}: {error}{held}"));
         // The log has the error already, so a failure of the store costs nothing.
         let _ = write_error(around.store, &self.path, &error.to_string());
     }
@@ -460,27 +401,17 @@ impl Vif {
 
     /// Returns true if packets may flow.
     pub fn is_connected(&self) -> bool {
-        self.machine.is_connected() && self.served.is_some()
+        self.machine.is_connected() && self.link.served().is_some()
     }
 
-    /// Returns the reports of the vif's queues, and the sum of what its ports have passed so far.
-    pub fn inspect(&self, workers: &Workers) -> (Vec<QueueReport>, Option<PortReport>) {
-        let here = self.port.iter().map(|port| port.report());
-        let (queues, failed) = workers.inspect(self.id);
-        let busy = queues.iter().map(|queue| queue.port.clone());
-        // The sum has the name of the first.
-        let sum = PortReport::sum(here.chain(busy).chain(failed).chain(self.past.clone()));
-        (queues, sum)
+    /// Returns what the vif has on this machine.
+    pub fn link(&self) -> &Link {
+        &self.link
     }
 
     /// Returns how the checksums of its frames are, by the mark that was read last.
     pub fn checksums(&self) -> Checksums {
         self.checksums
-    }
-
-    /// Returns the vif's counters.
-    pub fn stats(&self) -> VifStatsSnapshot {
-        self.shared.counters.snapshot()
     }
 }
 
@@ -492,7 +423,7 @@ impl Vif {
 /// The interface or the journal cannot be had now. The journal stays, so that this can be tried
 /// again.
 pub(crate) fn remove_remains(id: VifId, around: &mut Surroundings<'_>) -> Result<(), VifError> {
-    let Some(left) = around.journals.left_off(id)? else { return Ok(()) };
+    let Some(left) = around.engine.journals.left_off(id)? else { return Ok(()) };
     if left.interface.is_some() {
         let request = PortRequest {
             vif: id,
@@ -500,7 +431,7 @@ pub(crate) fn remove_remains(id: VifId, around: &mut Surroundings<'_>) -> Result
             mtu: 1500,
             interface: left.interface,
             fresh: false,
-            queues: around.settings.queues,
+            queues: around.engine.settings.queues,
             scripted: true,
         };
         match (around.open_port)(&request).and_then(|mut port| port.remove()) {
@@ -508,7 +439,7 @@ pub(crate) fn remove_remains(id: VifId, around: &mut Surroundings<'_>) -> Result
             _ => {}
         }
     }
-    around.journals.forget(id);
+    around.engine.journals.forget(id);
     info!("{id}: what was left of it is taken down");
     Ok(())
 }

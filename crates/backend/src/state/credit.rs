@@ -1,5 +1,6 @@
 //! Limit of what a guest may send: a number of bytes per period.
 
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,20 +9,28 @@ use std::time::{Duration, Instant};
 /// otherwise. Linux's netback has the same number.
 const BURST_MIN: u64 = 131_072;
 
-/// A limit as the toolstack writes it, `BYTES,MICROSECONDS`.
+/// A limit of what a guest may send: a number of bytes per period. A toolstack writes it as
+/// `BYTES,MICROSECONDS`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Rate {
+pub struct Rate {
     bytes: u64,
     period: Duration,
 }
 
 impl Rate {
+    /// Makes a limit. Returns `None` for a period of no time, which limits nothing. Up to 128 KiB can
+    /// always be saved up, so that the largest packet can leave.
+    #[must_use]
+    pub fn new(bytes: NonZeroU64, period: Duration) -> Option<Self> {
+        (!period.is_zero()).then_some(Self { bytes: bytes.get(), period })
+    }
+
     /// Reads the node's text. Returns `Ok(None)` if it sets no limit.
     ///
     /// # Errors
     ///
     /// A text that names the expected form.
-    pub fn parse(text: &str) -> Result<Option<Self>, &'static str> {
+    pub(crate) fn parse(text: &str) -> Result<Option<Self>, &'static str> {
         const EXPECTED: &str = "BYTES,MICROSECONDS as whole numbers, such as 1250000,50000";
         let (bytes, micros) = text.trim().split_once(',').ok_or(EXPECTED)?;
         let number = |text: &str| text.trim().parse::<u64>().map_err(|_| EXPECTED);

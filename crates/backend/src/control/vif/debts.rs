@@ -64,9 +64,8 @@ impl Vif {
             }
         }))?;
         (self.stored, self.debts.state) = (Some(state), false);
-        if let Some(held) = self.voice.speak(self.shared.now()) {
-            info!("{}: {state}{held}", self.id);
-        }
+        let id = self.id;
+        self.link.say(|held| info!("{id}: {state}{held}"));
         Ok(())
     }
 
@@ -79,7 +78,7 @@ impl Vif {
             self.look_at_checksums(around)?;
             let offer = Offer {
                 queues: self.queues,
-                policy: around.settings.policy.most,
+                policy: around.engine.settings.policy.most,
                 checksums: self.checksums,
             };
             done_where_gone(advertise(around.store, &self.path, offer))?;
@@ -96,7 +95,7 @@ impl Vif {
     ) -> Result<(), PlatformError> {
         let path = format!("{}/{}", self.path, keys::HOTPLUG_STATUS);
         if !self.debts.folder_went && around.store.read_text(&path)?.is_some() {
-            (around.settings.on_plug)(self.id, PlugEvent::Remove);
+            (around.engine.settings.on_plug)(self.id, PlugEvent::Remove);
             // The toolstack may be removing the folder at this moment.
             done_where_gone(around.store.remove(&path))?;
         }

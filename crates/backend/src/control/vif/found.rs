@@ -32,7 +32,7 @@ impl Found {
         let own = state(around.store, path)?;
         let peer = state(around.store, &frontend)?;
         let online = online(around.store, path)?;
-        let left = around.journals.left_off(id)?;
+        let left = around.engine.journals.left_off(id)?;
         let published = match left {
             Some(_) => published(around.store, &frontend)?,
             None => None,

@@ -56,18 +56,16 @@ impl Vif {
     ) -> Result<(), PlatformError> {
         let reconfiguring = self.machine.is_reconfiguring();
         let shown = reconfiguring || self.stored == Some(XenbusState::Connected);
-        if !self.debts.headroom || self.served.is_none() || !shown {
+        if !self.debts.headroom || self.link.served().is_none() || !shown {
             return Ok(());
         }
-        let due = match self.headroom_due(self.headroom, around) {
+        let now = self.link.headroom();
+        let due = match self.headroom_due(now, around) {
             // The key is read again behind Connected.
-            Err(_) if reconfiguring => self.headroom.max(XDP_HEADROOM),
+            Err(_) if reconfiguring => now.max(XDP_HEADROOM),
             due => due?,
         };
-        if due != self.headroom {
-            around.workers.set_headroom(self.id, due);
-            self.headroom = due;
-        }
+        self.link.set_headroom(due, &around.engine.workers);
         Ok(())
     }
 }

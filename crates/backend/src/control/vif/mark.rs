@@ -35,7 +35,7 @@ impl Vif {
                 None
             }
         };
-        self.checksums = marked.unwrap_or(around.settings.checksums);
+        self.checksums = marked.unwrap_or(around.engine.settings.checksums);
         Ok(())
     }
 }
