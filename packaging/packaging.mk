@@ -31,9 +31,19 @@ BASELINE_BIN := $(BASELINE)/release/grantway
 GENERATOR := $(BASELINE_BIN)
 # Programs that the command runs for `bench`, `demo` and `iperf`.
 BESIDE := grantway-bench grantway-iperf
-# What operators read.
-DOCUMENTS := $(addprefix docs/,admin.md troubleshooting.md rules.md metrics.md) \
-  $(addprefix packaging/grafana/,alerts.yml grantway.json)
+# The pages that people read. A link to what is not installed keeps its words only.
+PAGES := $(filter-out docs/SUMMARY.md,$(wildcard docs/*.md))
+PAGE_LINKS := -e 's|\]\(\.\./packaging/grafana/|](|g' -e 's,!?\[([^][]*)\]\((\.\./|img/|samples/)[^)]*\),\1,g'
+GRAFANA := $(addprefix packaging/grafana/,alerts.yml grantway.json)
+
+# Pages, one after the other, with their links changed.
+define install_pages
+install -d $(DESTDIR)$(DOCDIR)
+for page in $(notdir $(PAGES)); do \
+  sed -E $(PAGE_LINKS) docs/$$page > $(DESTDIR)$(DOCDIR)/$$page && \
+  chmod 644 $(DESTDIR)$(DOCDIR)/$$page || exit 1; \
+done
+endef
 BASELINE_FLAGS := $(if $(filter x86_64,$(shell uname -m)),-C target-cpu=x86-64)
 
 BACKEND_UNITS := grantway-backend grantway-backend-domU
@@ -84,7 +94,8 @@ install-command: $(if $(wildcard $(BASELINE_BIN)),,baseline) ## installs the com
 	install -D -m 644 "$$made"/completions/grantway.bash $(DESTDIR)$(BASHDIR)/grantway && \
 	install -D -m 644 -t $(DESTDIR)$(FISHDIR) "$$made"/completions/grantway.fish && \
 	install -D -m 644 -t $(DESTDIR)$(ZSHDIR) "$$made"/completions/_grantway
-	install -D -m 644 -t $(DESTDIR)$(DOCDIR) $(DOCUMENTS)
+	$(install_pages)
+	install -D -m 644 -t $(DESTDIR)$(DOCDIR) $(GRAFANA)
 
 install-backend:
 	$(call install_units,$(BACKEND_UNITS))
@@ -105,7 +116,7 @@ uninstall: ## removes what `make install` installed, except /etc/grantway; gives
 	rm -f $(DESTDIR)$(BASHDIR)/grantway $(DESTDIR)$(FISHDIR)/grantway.fish $(DESTDIR)$(ZSHDIR)/_grantway
 	rm -f $(addprefix $(DESTDIR)$(UNITDIR)/,$(addsuffix .service,$(BACKEND_UNITS) grantway-frontend@))
 	rm -f $(DESTDIR)$(MODPROBEDIR)/grantway.conf $(DESTDIR)$(MODULESLOADDIR)/grantway.conf
-	rm -f $(DESTDIR)$(SCRIPTDIR)/vif-grantway $(DESTDIR)$(LIBDIR)/give-back $(addprefix $(DESTDIR)$(DOCDIR)/,$(notdir $(DOCUMENTS)))
+	rm -f $(DESTDIR)$(SCRIPTDIR)/vif-grantway $(DESTDIR)$(LIBDIR)/give-back $(addprefix $(DESTDIR)$(DOCDIR)/,$(notdir $(PAGES) $(GRAFANA)))
 	-rmdir $(DESTDIR)$(DOCDIR) $(DESTDIR)$(LIBDIR) 2>/dev/null
 	$(if $(DESTDIR),,@[ ! -d /run/systemd/system ] || systemctl daemon-reload)
 
