@@ -19,7 +19,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args().nth(1).ok_or("usage: stalls FILE.pcap")?;
     let file = std::fs::read(path)?;
     if word(&file, 0) != Some(MAGIC) {
-        return Err("this is no pcap file with microseconds".into());
+        return Err(
+            "found no classic pcap with microseconds; make one of it: editcap -F pcap".into()
+        );
     }
     let mut flows = Flows::new(Limits::default());
     let mut at = HEADER;
