@@ -154,7 +154,7 @@ impl Guest {
         self
     }
 
-    /// What the guest shows of itself.
+    /// Describes the vif as the guest shows it.
     fn vif(&self) -> HandedVif {
         let refs = |rings: &Rings| QueueRefs {
             tx_ring: rings.tx_ring.grefs[0],

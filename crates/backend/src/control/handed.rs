@@ -34,7 +34,7 @@ use tracing::warn;
 pub struct HandedVif {
     /// Name of the vif.
     pub id: VifId,
-    /// What its frontend published.
+    /// Rings and features that its frontend published.
     pub keys: FrontendKeys,
     /// Checksums of its frames.
     pub checksums: Checksums,

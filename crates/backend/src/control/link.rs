@@ -37,7 +37,8 @@ pub(crate) struct Link {
     policy: Policy,
     /// Quota of the guest's pages that are mapped, over all connections.
     quota: Arc<Quota>,
-    /// What the guest published for the connection in service; `None` while no worker has the port.
+    /// Rings and features that the guest published for the connection in service; `None` while no
+    /// worker has the port.
     served: Option<FrontendKeys>,
     /// Bytes that the queues in service leave free in front of each frame.
     headroom: u16,
@@ -55,7 +56,7 @@ pub(crate) struct Link {
 
 /// Terms of a connection.
 pub(crate) struct Terms {
-    /// What the guest published.
+    /// Rings and features that the guest published.
     pub keys: FrontendKeys,
     pub checksums: Checksums,
     /// Bytes to leave free in front of each frame.
