@@ -67,9 +67,9 @@ impl Vif {
         self.link.connect(terms, &mut around.engine.machine())
     }
 
-    /// Returns the pages of the vif's journal, and the number of queues that are resumed by them; `None`
-    /// for a new connection. A connection to take over must still be the one that the guest shows, since some time may have
-    /// passed since it was read.
+    /// Returns the pages of the vif's journal, and the number of queues that are resumed by them;
+    /// `None` for a new connection. A connection to take over must still be the one that the guest
+    /// shows, since some time may have passed since it was read.
     fn journal_of(
         &self,
         keys: &FrontendKeys,
