@@ -12,8 +12,7 @@
 //! keep the same words elsewhere: the server has no store.
 
 use grantway_backend::{
-    BackendConfig, Checksums, FrontendKeys, HandedVif, MAX_QUEUES, Refused, RingServer, VifError,
-    VifId,
+    BackendConfig, Checksums, FrontendKeys, HandedVif, MAX_QUEUES, Refused, RingServer, VifId,
 };
 use grantway_embedded::{Domain, Role};
 use grantway_hypervisor::{BackendPlatform, DomId, Platform, Store};
@@ -23,6 +22,7 @@ use grantway_vector::Secret;
 use grantway_xen::Xen;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,21 +36,16 @@ struct Toolstack {
 }
 
 impl Toolstack {
-    /// Tells the guest what is offered, and waits until it has published its rings. A guest whose
-    /// server was killed has done so already.
-    fn agree(&mut self, offer: &[(&str, u32)]) -> Result<FrontendKeys> {
-        self.store.watch(&format!("{}/state", self.frontend), "guest")?;
-        if self.guest()? != Some(XenbusState::Connected) {
-            for (key, value) in offer {
-                self.store
-                    .write(&format!("{}/{key}", self.backend), value.to_string().as_bytes())?;
-            }
-            self.show(XenbusState::InitWait)?;
+    /// Tells the guest what is offered, and waits until it has published its rings.
+    fn agree(&mut self, offer: &[(&str, u32)]) -> Result<()> {
+        for (key, value) in offer {
+            self.store.write(&format!("{}/{key}", self.backend), value.to_string().as_bytes())?;
         }
+        self.show(XenbusState::InitWait)?;
         while self.guest()? != Some(XenbusState::Connected) {
-            self.wait()?;
+            self.wait(None)?;
         }
-        Ok(FrontendKeys::read(self.store.as_mut(), &self.frontend, MAX_QUEUES)?)
+        Ok(())
     }
 
     fn show(&mut self, state: XenbusState) -> Result<()> {
@@ -62,38 +57,50 @@ impl Toolstack {
         Ok(text.and_then(|text| XenbusState::from_store(text.as_bytes()).ok()))
     }
 
-    fn wait(&mut self) -> Result<()> {
-        poll(&mut [PollFd::from_borrowed_fd(self.store.as_fd(), PollFlags::IN)], None)?;
-        while self.store.next_event()?.is_some() {}
+    fn keys(&mut self) -> Result<FrontendKeys> {
+        Ok(FrontendKeys::read(self.store.as_mut(), &self.frontend, MAX_QUEUES)?)
+    }
+
+    /// Waits until the guest's state changed, or a server has something to do.
+    fn wait(&mut self, server: Option<&RingServer>) -> Result<()> {
+        // An event may have come along with an answer. Then nothing makes the descriptor readable.
+        let mut told = false;
+        while self.store.next_event()?.is_some() {
+            told = true;
+        }
+        if !told {
+            let ends =
+                std::iter::once(self.store.as_fd()).chain(server.map(RingServer::descriptor));
+            let mut ends: Vec<_> =
+                ends.map(|end| PollFd::from_borrowed_fd(end, PollFlags::IN)).collect();
+            poll(&mut ends, None)?;
+        }
         Ok(())
     }
 }
 
-/// Returns the devices for the server, and a store for the toolstack.
-fn open(host: &str) -> Result<(Arc<dyn BackendPlatform>, Box<dyn Store>)> {
+/// Returns the devices for the server, a store for the toolstack, and a folder for the journals.
+fn open(host: &str) -> Result<(Arc<dyn BackendPlatform>, Box<dyn Store>, PathBuf)> {
     if host == "xen" {
-        return Ok((Xen::without_store(DomId(0))?, Xen::open()?.store()?));
+        let (devices, store) = (Xen::without_store(DomId(0))?, Xen::open()?.store()?);
+        return Ok((devices, store, "/run/grantway-handed".into()));
     }
     let domain = Domain::connect(host.as_ref(), DomId(0), Role::Service)?;
     let store = domain.store()?;
-    Ok((domain, store))
+    Ok((domain, store, Path::new(host).join("handed")))
 }
 
-/// Continues what a killed server left of these rings, or begins anew.
-fn connect(server: &mut RingServer, vif: HandedVif, mut port: Box<dyn Port>) -> Result<()> {
+/// Continues the connection of a guest that stayed connected while its server was killed.
+fn resume(server: &mut RingServer, vif: &HandedVif, mut port: Box<dyn Port>) -> Result<()> {
     for _ in 0..50 {
         match server.resume(vif.clone(), port) {
-            Ok(()) => return Ok(()),
-            Err(Refused { error: VifError::NotLeft(_), port: Some(port) }) => {
-                return Ok(server.attach(vif, port)?);
-            }
             // The event channels may still be bound to the server that was killed.
             Err(Refused { error, port: Some(back) }) if error.may_pass() => port = back,
-            Err(refused) => return Err(refused.into()),
+            done => return Ok(done?),
         }
         std::thread::sleep(Duration::from_millis(100));
     }
-    Err("the connection cannot be continued".into())
+    Err("the event channels do not become free".into())
 }
 
 fn main() -> Result<()> {
@@ -102,28 +109,32 @@ fn main() -> Result<()> {
         args.next().zip(args.next()).ok_or("usage: handed DIR|xen DOMAIN [PORT]")?;
     let port = args.next().unwrap_or_else(|| "echo".into()).parse::<PortSpec>()?.open()?;
     let id = VifId { domain: DomId(domain.parse()?), devid: 0 };
-    let (devices, store) = open(&host)?;
+    let (devices, store, run_folder) = open(&host)?;
     let mut toolstack = Toolstack {
         store,
         frontend: format!("/local/domain/{domain}/device/vif/0"),
         backend: format!("/local/domain/0/backend/vif/{domain}/0"),
     };
+    toolstack.store.watch(&format!("{}/state", toolstack.frontend), "guest")?;
 
-    let config = BackendConfig::new("/tmp/handed", Secret::random()?);
+    let config = BackendConfig::new(run_folder, Secret::random()?);
     let mut server = RingServer::start(devices, DomId(0), config)?;
-    let keys = toolstack.agree(&server.offer(port.as_ref(), Checksums::Offload).keys())?;
-    connect(&mut server, HandedVif::new(id, keys), port)?;
+    if toolstack.guest()? == Some(XenbusState::Connected) && server.left().contains(&id) {
+        resume(&mut server, &HandedVif::new(id, toolstack.keys()?), port)?;
+    } else {
+        toolstack.agree(&server.offer(port.as_ref(), Checksums::Offload).keys())?;
+        server.attach(HandedVif::new(id, toolstack.keys()?), port)?;
+    }
     toolstack.show(XenbusState::Connected)?;
     println!("{id} is connected");
 
     while toolstack.guest()? == Some(XenbusState::Connected) {
         // Workers move the frames. This thread serves control rings, and looks after the guest.
-        for (id, error) in server.step()? {
+        if let Some((id, error)) = server.step()?.pop() {
             println!("{id}: {error}");
+            break;
         }
-        let ends = [server.descriptor(), toolstack.store.as_fd()];
-        poll(&mut ends.map(|end| PollFd::from_borrowed_fd(end, PollFlags::IN)), None)?;
-        while toolstack.store.next_event()?.is_some() {}
+        toolstack.wait(Some(&server))?;
     }
     server.detach(id);
     toolstack.show(XenbusState::Closed)?;

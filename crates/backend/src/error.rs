@@ -102,6 +102,9 @@ pub enum VifError {
     /// A vif of the same name is attached to this [`RingServer`](crate::RingServer).
     #[error("{0} is attached already; detach it first")]
     Attached(VifId),
+    /// No vif of this name is attached to this [`RingServer`](crate::RingServer).
+    #[error("{0} is not attached; attach it first")]
+    NotAttached(VifId),
     /// No killed process left this connection.
     #[error(
         "{0}: the journal has no connection with these rings and event channels; attach it as a \

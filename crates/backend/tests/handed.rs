@@ -12,10 +12,14 @@ use grantway_hypervisor::{
     Access, Apart, Arena, BackendPlatform, CopyOp, DomId, Error, EventChannels, FrontendPlatform,
     GrantRef, Granted, Mapper, Platform,
 };
+use grantway_netif::Offload;
 use grantway_netif::ctrl::{CtrlResponse, GrefEntry, GrefFlags, Message, Status};
 use grantway_netif::rx::RxRequest;
 use grantway_netif::tx::{TxFlags, TxRequest};
-use grantway_ports::{Echo, Port};
+use grantway_ports::{
+    Echo, FrameMeta, Port, PortCaps, PortControl, PortError, PortReport, Probe, Readiness,
+    SendError,
+};
 use grantway_ring::{Front, Index, RingMemory, RingPage, SharedRun};
 use grantway_vector::Secret;
 use std::num::NonZeroU64;
@@ -26,6 +30,8 @@ use support::hostile::frame;
 use support::rings::Rings;
 
 const BACKEND: DomId = DomId(0);
+/// Most queues of a vif.
+const QUEUES: usize = 3;
 /// Bytes of each frame.
 const BYTES: usize = 300;
 
@@ -77,7 +83,7 @@ impl Machine {
 
     fn start(&mut self) {
         let config = BackendConfig {
-            settings: Settings { queues: 2, ..Settings::default() },
+            settings: Settings { queues: QUEUES as u32, ..Settings::default() },
             threads: false,
             ..BackendConfig::new(self.folders[1].path(), Secret::random().unwrap())
         };
@@ -215,6 +221,20 @@ impl Guest {
         self.has_all_back(machine, queue, count);
     }
 
+    /// Shows an impossible index on a queue's transmit ring.
+    fn breaks(&mut self, queue: usize) {
+        let rings = &self.queues[queue];
+        rings.tx.store(Index::ReqProd, rings.tx_prod.wrapping_add(5000));
+        self.events.notify(rings.tx_event).unwrap();
+    }
+
+    /// Makes other rings and event channels in place of those that it had.
+    fn comes_anew(&mut self) {
+        for rings in &mut self.queues {
+            *rings = Rings::new(self.domain.as_ref(), self.events.as_mut(), BACKEND);
+        }
+    }
+
     /// Asks by the control ring, and returns the answer.
     #[track_caller]
     fn asks(&mut self, machine: &mut Machine, message: Message) -> Result<u32, Status> {
@@ -301,8 +321,8 @@ fn what_cannot_be_attached_is_refused_with_the_reason_and_the_port_comes_back() 
              multi-queue-max-queues",
         ),
         (
-            with(|vif| vif.keys.queues = vec![vif.keys.queues[0]; 3]),
-            "multi-queue-num-queues: found 3, expected a number of queues from 1 to \
+            with(|vif| vif.keys.queues = vec![vif.keys.queues[0]; QUEUES + 1]),
+            "multi-queue-num-queues: found 4, expected a number of queues from 1 to \
              multi-queue-max-queues",
         ),
         (
@@ -335,8 +355,7 @@ fn a_guest_that_breaks_a_ring_is_told_once_and_its_neighbour_goes_on() {
         machine.server().attach(guest.vif(), echo()).unwrap();
     }
     good.is_served(&mut machine, 0, 5);
-    bad.queues[0].tx.store(Index::ReqProd, 5000);
-    bad.events.notify(bad.queues[0].tx_event).unwrap();
+    bad.breaks(0);
     let (id, error) = machine.failed();
     assert!(id == bad.id && matches!(error, VifError::Ring { .. }), "{id}: {error}");
     let (_, front, refs) = worse.ctrl.as_ref().unwrap();
@@ -345,6 +364,7 @@ fn a_guest_that_breaks_a_ring_is_told_once_and_its_neighbour_goes_on() {
     let (id, error) = machine.failed();
     assert!(id == worse.id && matches!(error, VifError::Control(_)), "{id}: {error}");
     good.is_served(&mut machine, 0, 5);
+    assert_eq!(machine.server().left(), [], "a vif that failed leaves nothing to a successor");
     let connected: Vec<bool> = machine.server().report().map(|vif| vif.connected).collect();
     assert_eq!(connected, [true, false, false]);
     // A vif that failed keeps its port until it is detached, and may come again with new rings.
@@ -397,6 +417,160 @@ fn machine_resumes(machine: &mut Machine, vif: &HandedVif, port: &mut Option<Box
             }
         }
     });
+}
+
+#[test]
+fn a_server_that_was_killed_while_it_attached_a_vif_is_succeeded() {
+    let mut machine = Machine::new();
+    let mut guest = Guest::new(&machine, 7, 2);
+    // The first queue only, as of a server that did not come to the second.
+    let mut half = guest.vif();
+    half.keys.queues.truncate(1);
+    machine.server().attach(half, echo()).unwrap();
+    guest.is_served(&mut machine, 0, 10);
+    machine.kill();
+    machine.start();
+    machine_resumes(&mut machine, &guest.vif(), &mut Some(echo()));
+    for queue in [0, 1] {
+        guest.is_served(&mut machine, queue, 10);
+    }
+}
+
+#[test]
+fn a_connection_of_which_a_queue_had_failed_is_not_continued() {
+    let mut machine = Machine::new();
+    let mut guest = Guest::new(&machine, 7, QUEUES);
+    machine.server().attach(guest.vif(), echo()).unwrap();
+    guest.is_served(&mut machine, 2, 10);
+    guest.breaks(1);
+    eventually("the worker's look", || {
+        while machine.server().serve().unwrap() {}
+        let queues = machine.server().report().next().unwrap().queues.len();
+        (queues == QUEUES - 1).then_some(())
+    });
+    // The worker has told the server, which is killed before it hears of it.
+    machine.kill();
+    machine.start();
+    let refused = machine.server().resume(guest.vif(), echo()).unwrap_err();
+    assert!(matches!(refused.error, VifError::NotLeft(_)), "{refused}");
+}
+
+#[test]
+fn a_guest_that_comes_anew_keeps_its_vif_and_has_no_new_limits() {
+    let mut machine = Machine::new();
+    let mut guest = Guest::new(&machine, 7, 1);
+    let day = Duration::from_secs(86_400);
+    let rate = Rate::new(NonZeroU64::new(BYTES as u64 * 5).unwrap(), day);
+    let vif = |guest: &Guest| {
+        let mut vif = guest.vif();
+        vif.rate = rate;
+        vif
+    };
+    let refused = machine.server().reconnect(vif(&guest)).unwrap_err();
+    assert_eq!(refused.to_string(), "vif7.0 is not attached; attach it first");
+    machine.server().attach(vif(&guest), echo()).unwrap();
+    guest.is_served(&mut machine, 0, 3);
+    guest.comes_anew();
+    machine.server().reconnect(vif(&guest)).unwrap();
+    guest.is_served(&mut machine, 0, 2);
+    let signals = |machine: &mut Machine| {
+        machine.server().report().next().unwrap().queues[0].counts.interrupts
+    };
+    let before = signals(&mut machine);
+    guest.sends(0, 1);
+    eventually("the queue's turn", || {
+        while machine.server().serve().unwrap() {}
+        (signals(&mut machine) > before).then_some(())
+    });
+    assert_eq!(guest.queues[0].tx_answers(), [], "five frames are all that may leave");
+    let report = machine.server().report().next().unwrap();
+    assert_eq!((report.stats.tx_packets, report.connected), (5, true));
+    // A vif whose guest shows what cannot be served stays, without a connection.
+    guest.comes_anew();
+    let mut bad = vif(&guest);
+    bad.keys.queues[0].rx_ring = GrantRef(99_999);
+    assert!(machine.server().reconnect(bad).is_err());
+    assert_eq!((machine.mapped(), machine.server().left()), (0, vec![]));
+    assert!(!machine.server().report().next().unwrap().connected);
+    machine.server().reconnect(vif(&guest)).unwrap();
+    assert!(machine.server().set_rate(guest.id, None));
+    guest.is_served(&mut machine, 0, 5);
+    // A vif that failed may come anew, too.
+    guest.breaks(0);
+    let (id, _) = machine.failed();
+    assert_eq!((id, machine.mapped(), machine.server().left()), (guest.id, 0, vec![]));
+    guest.comes_anew();
+    machine.server().reconnect(vif(&guest)).unwrap();
+    assert!(machine.server().detach(guest.id).is_some());
+}
+
+/// An echo with one further queue, which is no port that could have queues of its own.
+struct Named {
+    echo: Echo,
+    name: &'static str,
+}
+
+impl Probe for Named {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn report(&self) -> PortReport {
+        self.echo.report()
+    }
+}
+
+impl Port for Named {
+    fn send(&mut self, frame: &[u8], offload: Offload) -> Result<(), SendError> {
+        self.echo.send(frame, offload)
+    }
+
+    fn recv(&mut self, buf: &mut [u8]) -> Result<Option<FrameMeta>, PortError> {
+        self.echo.recv(buf)
+    }
+
+    fn readiness(&self) -> Readiness<'_> {
+        self.echo.readiness()
+    }
+
+    fn caps(&self) -> PortCaps {
+        PortCaps { max_queues: if self.name == "first" { 2 } else { 1 }, ..self.echo.caps() }
+    }
+}
+
+impl PortControl for Named {
+    fn another_queue(&mut self) -> Result<Box<dyn Port>, PortError> {
+        Ok(Box::new(Named { echo: Echo::new(), name: "further" }))
+    }
+}
+
+#[test]
+fn the_port_that_was_given_is_the_one_that_comes_back() {
+    let mut machine = Machine::new();
+    let mut guest = Guest::new(&machine, 7, 2);
+    let mut bad = guest.vif();
+    bad.keys.queues[1].tx_event = bad.keys.queues[0].tx_event;
+    let port = Box::new(Named { echo: Echo::new(), name: "first" });
+    let refused = machine.server().attach(bad, port).unwrap_err();
+    let port = refused.port.unwrap();
+    assert_eq!(port.name(), "first");
+    machine.server().attach(guest.vif(), port).unwrap();
+    guest.is_served(&mut machine, 1, 5);
+    assert_eq!(machine.server().detach(guest.id).unwrap().name(), "first");
+}
+
+#[test]
+fn a_limit_of_any_size_is_kept() {
+    let mut machine = Machine::new();
+    let mut guest = Guest::new(&machine, 7, 1);
+    let mut vif = guest.vif();
+    // Each nanosecond earns more than can be saved up.
+    vif.rate = Rate::new(NonZeroU64::MAX, Duration::from_nanos(1));
+    machine.server().attach(vif, echo()).unwrap();
+    for _ in 0..3 {
+        guest.is_served(&mut machine, 0, 5);
+    }
+    assert_eq!(Rate::new(NonZeroU64::MIN, Duration::ZERO), None);
 }
 
 #[test]
@@ -460,7 +634,11 @@ fn the_offer_is_what_the_server_and_the_port_have() {
         keys.iter().find(|(key, _)| *key == name).unwrap_or_else(|| panic!("no {name}")).1
     };
     let offer = machine.server().offer(port.as_ref(), Checksums::Offload).keys();
-    assert_eq!(value(&offer, "multi-queue-max-queues"), 2, "fewer than the {MAX_QUEUES} of all");
+    assert_eq!(
+        value(&offer, "multi-queue-max-queues"),
+        QUEUES as u32,
+        "fewer than the {MAX_QUEUES} of all"
+    );
     assert_eq!(value(&offer, "feature-gso-tcpv4"), 1);
     let full = machine.server().offer(port.as_ref(), Checksums::Full).keys();
     assert_eq!(

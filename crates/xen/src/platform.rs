@@ -26,6 +26,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Debug)]
 pub struct Xen {
     domain: DomId,
+    /// True if the number of the domain is certain. Otherwise nothing may be granted to it.
+    proven: bool,
     layout: Layout,
     /// Values that are read early, since a thread may later be unable to open files.
     read: Read,
@@ -87,14 +89,16 @@ impl Xen {
     /// backend that is handed its rings, on a host whose toolstack keeps vifs elsewhere. A store that
     /// exists all the same is connected to by a call that asks for it, and by no other.
     ///
-    /// Xen itself decides whose event channels and grants the calls are about. A wrong number only
-    /// makes [`Mapper::map`] refuse or allow pages of the domain's own by mistake.
+    /// Nothing checks the number. So no memory is granted to the domain itself ([`Mapper::arena`]
+    /// returns `None`), and gntdev looks up each page of a copy, as it does where gntalloc is not
+    /// loaded. With a wrong number, [`Mapper::map`] would map pages that this domain itself granted,
+    /// which only a PV domain survives.
     ///
     /// # Errors
     ///
     /// Returns [`OpenError::NotXen`] if this is not Xen.
     pub fn without_store(domain: DomId) -> Result<Arc<Self>, OpenError> {
-        Self::numbered(Layout::system(), domain, Arc::default())
+        Self::numbered(Layout::system(), (domain, false), Arc::default())
     }
 
     fn open_in(layout: Layout) -> Result<Arc<Self>, OpenError> {
@@ -105,12 +109,13 @@ impl Xen {
         // A machine without Xen has no store either, and the first is the reason.
         layout.judge()?;
         let domain = layout.domain(&layout.store())?;
-        Self::numbered(layout, domain, counters)
+        Self::numbered(layout, (domain, true), counters)
     }
 
+    /// Opens the domain with this number; `proven` if the store gave the number.
     fn numbered(
         layout: Layout,
-        domain: DomId,
+        (domain, proven): (DomId, bool),
         counters: Arc<Counters>,
     ) -> Result<Arc<Self>, OpenError> {
         layout.judge()?;
@@ -122,6 +127,7 @@ impl Xen {
         };
         Ok(Arc::new(Self {
             domain,
+            proven,
             store,
             gntdev: Device::new(layout.device("gntdev"), load("gntdev"), Gntdev::open),
             peers: ByPeer::default(),
@@ -237,6 +243,10 @@ impl Mapper for Xen {
     }
 
     fn arena(&self, bytes: usize) -> Option<Arena> {
+        // Memory that another domain reaches would not be ours alone.
+        if !self.proven {
+            return None;
+        }
         let arena = self.arenas.make(self.gntalloc.get().ok()?, self.domain, bytes)?;
         Some(Box::new(arena))
     }

@@ -233,11 +233,12 @@ impl Backend {
 
     /// Takes in the notices of the workers. Returns true if there was any.
     fn take_notices(&mut self) -> Result<bool, PlatformError> {
-        let (any, failed) = self.engine.take_notices()?;
+        let mut failed = Vec::new();
+        let any = self.engine.take_notices(&mut failed);
         for (id, connection, error) in failed {
             self.with_vif(id, |vif, around| vif.failed(connection, &error, around))?;
         }
-        Ok(any)
+        any
     }
 
     /// Closes all vifs. The caller calls [`Backend::step`] until [`Backend::is_empty`] returns

@@ -119,15 +119,15 @@ impl Engine {
         ring(self.bell.as_fd());
     }
 
-    /// Takes in the notices of the workers. Returns true if there was any, and the queues that
-    /// failed.
+    /// Takes in the notices of the workers, and adds the queues that failed to `all`. Returns true if
+    /// there was any notice.
     ///
     /// # Errors
     ///
     /// The platform or a worker is gone.
-    pub fn take_notices(&mut self) -> Result<(bool, Vec<Failed>), PlatformError> {
+    pub fn take_notices(&mut self, all: &mut Vec<Failed>) -> Result<bool, PlatformError> {
         drain(self.bell.as_fd());
-        let (mut any, mut all) = (false, Vec::new());
+        let mut any = false;
         while let Ok(notice) = self.notices.try_recv() {
             any = true;
             match notice {
@@ -148,7 +148,7 @@ impl Engine {
                 Notice::Failed { vif, connection, error } => all.push((vif, connection, error)),
             }
         }
-        Ok((any, all))
+        Ok(any)
     }
 
     /// Notes which control rings were signalled. `channels` has the event channel of each.

@@ -76,7 +76,7 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.error)
+        std::error::Error::source(&self.error)
     }
 }
 
@@ -91,8 +91,9 @@ struct Handed {
 /// [`Backend`](crate::Backend), and none of its handshake.
 ///
 /// The caller agrees with each guest: it tells the guest what is offered ([`RingServer::offer`]),
-/// learns what the guest published ([`FrontendKeys`]), and calls [`RingServer::attach`].
-/// `examples/handed.rs` is a whole program.
+/// learns what the guest published ([`FrontendKeys`]), and calls [`RingServer::attach`]. If the guest
+/// comes anew with other rings, the caller calls [`RingServer::reconnect`], which keeps the vif's
+/// counters and limits. `examples/handed.rs` is a whole program.
 ///
 /// If the server is dropped, or its process is killed, the connections in service stay in the
 /// journals, and a successor continues them by [`RingServer::resume`]. [`RingServer::detach`] ends a
@@ -101,12 +102,14 @@ pub struct RingServer {
     // The first field, so that workers end before what a vif keeps for packets is dropped.
     engine: Engine,
     vifs: BTreeMap<VifId, Handed>,
+    /// Vifs that failed and of which the caller was not told yet.
+    failed: Vec<(VifId, VifError)>,
     gate: OwnedFd,
 }
 
 impl RingServer {
-    /// Starts the workers. `own` is the domain in which this process runs: the journals are in a
-    /// folder of that name in the run folder.
+    /// Starts the workers. `own` is the domain in which this process runs. The journals are in the
+    /// folder `backend-<own>` of the run folder, which no other backend may use at the same time.
     ///
     /// # Errors
     ///
@@ -119,7 +122,7 @@ impl RingServer {
     ) -> Result<Self, StartError> {
         let engine = Engine::start(platform, own, config)?;
         let gate = engine.gate(None)?;
-        Ok(Self { engine, vifs: BTreeMap::new(), gate })
+        Ok(Self { engine, vifs: BTreeMap::new(), failed: Vec::new(), gate })
     }
 
     /// Returns what a guest is to be told before it publishes its rings, for a vif with this port.
@@ -145,10 +148,14 @@ impl RingServer {
     /// Continues a connection that a killed process left, as [`RingServer::attach`] begins one. No
     /// packet is lost or doubled but those that the killed process had in its hands.
     ///
+    /// Call it only for a guest that has not come anew since. A guest that came anew may have the
+    /// same references and event channels, by which nothing tells the two apart: attach it.
+    ///
     /// # Errors
     ///
-    /// [`VifError::NotLeft`] if the journal has another connection, or none; the errors of
-    /// [`RingServer::attach`]. The connection stays in the journal.
+    /// [`VifError::NotLeft`] if the journal has another connection, or none, or one of which a queue
+    /// had failed; the errors of [`RingServer::attach`]. The connection stays in the journal, and the
+    /// port's link as it is.
     pub fn resume(&mut self, vif: HandedVif, port: Box<dyn Port>) -> Result<(), Refused> {
         self.begin(vif, port, true)
     }
@@ -168,48 +175,75 @@ impl RingServer {
         }
     }
 
-    fn begin(&mut self, vif: HandedVif, port: Box<dyn Port>, resume: bool) -> Result<(), Refused> {
+    /// Connects an attached vif anew, with other rings, and keeps its port, its counters, and what its
+    /// guest has left of its limits for packets and for lines in the log. A connection in service
+    /// ends first.
+    ///
+    /// # Errors
+    ///
+    /// [`VifError::NotAttached`], and the errors of [`RingServer::attach`]. The vif stays attached,
+    /// without a connection.
+    pub fn reconnect(&mut self, vif: HandedVif) -> Result<(), VifError> {
         let id = vif.id;
+        let Some(mut handed) = self.vifs.remove(&id) else {
+            return Err(VifError::NotAttached(id));
+        };
+        self.end(id, &mut handed.link);
+        let checksums = vif.checksums;
+        let done = self.put_into_service(&mut handed.link, vif, false);
+        self.vifs.insert(id, Handed { checksums, ..handed });
+        done
+    }
+
+    fn begin(&mut self, vif: HandedVif, port: Box<dyn Port>, resume: bool) -> Result<(), Refused> {
+        let (id, checksums) = (vif.id, vif.checksums);
         if self.vifs.contains_key(&id) {
             return Err(Refused { error: VifError::Attached(id), port: Some(port) });
         }
         let mut link = Link::new(id, &self.engine);
-        // A connection that continues keeps the queues that it has, if the port can have them.
-        let most = if resume { MAX_QUEUES } else { self.engine.settings.queues };
-        let most = link.set_port(port, most);
-        match self.connect(&mut link, vif, most, resume) {
-            Ok(checksums) => {
+        link.set_port(port);
+        match self.put_into_service(&mut link, vif, resume) {
+            Ok(()) => {
                 self.vifs.insert(id, Handed { link, checksums });
-                // Requests that the guest made before its ring was bound have no signal.
-                self.engine.asked.add(id);
-                self.engine.ring();
                 Ok(())
             }
-            Err(error) => {
-                let after = if resume { Afterwards::Resumed } else { Afterwards::Over };
-                link.take_out_of_service(after, &mut self.engine.machine());
-                if !resume {
-                    self.engine.journals.forget(id);
-                }
-                Err(Refused { error, port: link.take_port() })
-            }
+            Err(error) => Err(Refused { error, port: link.take_port() }),
         }
     }
 
-    /// Connects a vif. Returns the checksums of its frames.
-    fn connect(
+    /// Connects a vif. If that fails, nothing of the connection stays; of one that was to continue,
+    /// the journal does.
+    fn put_into_service(
         &mut self,
         link: &mut Link,
         vif: HandedVif,
-        most: u32,
         resume: bool,
-    ) -> Result<Checksums, VifError> {
+    ) -> Result<(), VifError> {
+        let id = vif.id;
+        let done = self.connect(link, vif, resume);
+        match &done {
+            Ok(()) => {
+                // Requests that the guest made before its ring was bound have no signal.
+                self.engine.asked.add(id);
+                self.engine.ring();
+            }
+            Err(_) if resume => {
+                link.take_out_of_service(Afterwards::Resumed, &mut self.engine.machine());
+            }
+            Err(_) => self.end(id, link),
+        }
+        done
+    }
+
+    fn connect(&mut self, link: &mut Link, vif: HandedVif, resume: bool) -> Result<(), VifError> {
         let HandedVif { id, keys, checksums, headroom, rate } = vif;
-        let keys = keys.checked(most)?;
+        // A connection that continues keeps the queues that it has, if the port can have them.
+        let most = if resume { MAX_QUEUES } else { self.engine.settings.queues };
+        let keys = keys.checked(link.queues(most))?;
         let headroom = checked_headroom(headroom)?;
         let journals = &self.engine.journals;
         // A process that was killed while it attached the vif left the first queues only.
-        let left = match resume {
+        let resumed = match resume {
             true => {
                 let left = journals.left_off(id)?.filter(|left| left.is_of(&keys, Half(true)));
                 Some(left.ok_or(VifError::NotLeft(id))?.connection.len())
@@ -219,9 +253,8 @@ impl RingServer {
         journals.opened(id, link.port().and_then(|port| port.interface()));
         let pages = if resume { journals.pages_left(id)? } else { journals.pages(id) };
         link.set_rate(rate, &self.engine.workers);
-        let terms = Terms { keys, checksums, headroom, pages, resumed: left };
-        link.connect(terms, &mut self.engine.machine())?;
-        Ok(checksums)
+        let terms = Terms { keys, checksums, headroom, pages, resumed };
+        link.connect(terms, &mut self.engine.machine())
     }
 
     /// Takes the vif's queues out of service, and returns its port. Nothing of the guest's stays
@@ -230,13 +263,15 @@ impl RingServer {
     /// had the port.
     pub fn detach(&mut self, id: VifId) -> Option<Box<dyn Port>> {
         let mut vif = self.vifs.remove(&id)?;
-        self.end(id, &mut vif);
+        self.end(id, &mut vif.link);
         vif.link.take_port()
     }
 
-    fn end(&mut self, id: VifId, vif: &mut Handed) {
-        vif.link.take_out_of_service(Afterwards::Over, &mut self.engine.machine());
+    /// Ends a connection. The journal goes first: a process that is killed in between leaves no
+    /// half of a connection to a successor.
+    fn end(&mut self, id: VifId, link: &mut Link) {
         self.engine.journals.forget(id);
+        link.take_out_of_service(Afterwards::Over, &mut self.engine.machine());
     }
 
     /// Returns the descriptor to wait for. If it is readable, call [`RingServer::step`].
@@ -246,31 +281,37 @@ impl RingServer {
     }
 
     /// Serves the control rings of all vifs, a burst of each, without waiting. Returns the vifs that
-    /// failed since the last step, with the reasons. Such a vif is out of service;
-    /// [`RingServer::detach`] returns its port.
+    /// failed since the last step, with the reasons. Such a vif is out of service, and stays attached
+    /// until [`RingServer::detach`] or [`RingServer::reconnect`].
     ///
     /// # Errors
     ///
     /// The platform or a worker is gone.
     pub fn step(&mut self) -> Result<Vec<(VifId, VifError)>, PlatformError> {
         let mut failed = Vec::new();
-        let (_, all) = self.engine.take_notices()?;
-        for (id, connection, error) in all {
+        let told = self.engine.take_notices(&mut failed);
+        for (id, connection, error) in failed {
             if self.vifs.get(&id).is_some_and(|vif| vif.link.serves(connection)) {
-                self.fail(id, error, &mut failed);
+                self.fail(id, error);
             }
         }
+        told?;
+        self.serve_control_rings()?;
+        Ok(std::mem::take(&mut self.failed))
+    }
+
+    fn serve_control_rings(&mut self) -> Result<(), PlatformError> {
         let vifs = self.vifs.iter();
         let channels = vifs.filter_map(|(&id, vif)| Some((id, vif.link.control_event()?)));
         self.engine.take_signals(channels)?;
-        let Some(mut bursts) = self.engine.asked.begin() else { return Ok(failed) };
+        let Some(mut bursts) = self.engine.asked.begin() else { return Ok(()) };
         while let Some(id) = self.engine.asked.next(&mut bursts) {
             let Some(vif) = self.vifs.get_mut(&id) else { continue };
             let served = match vif.link.serve_control(&mut self.engine.machine()) {
                 Ok(served) => served,
                 Err(VifError::Platform(e @ PlatformError::Gone { .. })) => return Err(e),
                 Err(error) => {
-                    self.fail(id, error, &mut failed);
+                    self.fail(id, error);
                     Served::default()
                 }
             };
@@ -280,16 +321,16 @@ impl RingServer {
             // A control ring with more requests gets its next turn in the next step.
             self.engine.ring();
         }
-        Ok(failed)
+        Ok(())
     }
 
-    /// Takes a vif out of service because of an error, and adds it to `failed`.
-    fn fail(&mut self, id: VifId, error: VifError, failed: &mut Vec<(VifId, VifError)>) {
+    /// Takes a vif out of service because of an error, which the next step tells.
+    fn fail(&mut self, id: VifId, error: VifError) {
         let Some(mut vif) = self.vifs.remove(&id) else { return };
         vif.link.say(|held| warn!("{id}: {error}{held}"));
-        self.end(id, &mut vif);
+        self.end(id, &mut vif.link);
         self.vifs.insert(id, vif);
-        failed.push((id, error));
+        self.failed.push((id, error));
     }
 
     /// Gives a turn to each queue with work, without waiting, if workers have no threads. Returns

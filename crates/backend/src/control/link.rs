@@ -31,6 +31,8 @@ pub(crate) struct Link {
     id: VifId,
     /// The port, while no worker has it.
     port: Option<Box<dyn Port>>,
+    /// Port of a queue that could not be attached, until the other queues are detached.
+    refused: Option<Box<dyn Port>>,
     /// Counts of the ports of further queues that are closed again.
     past: Option<PortReport>,
     shared: Arc<Shared>,
@@ -74,6 +76,7 @@ impl Link {
         Self {
             id,
             port: None,
+            refused: None,
             past: None,
             shared: Arc::new(Shared::new(clock, Tap::new(Arc::clone(&engine.trace), id))),
             policy: Policy::Copy,
@@ -88,12 +91,15 @@ impl Link {
         }
     }
 
-    /// Gives the vif its port. Returns the most queues that a new connection can have: no more than
-    /// the port has, and no more than `most`.
-    pub fn set_port(&mut self, port: Box<dyn Port>, most: u32) -> u32 {
-        let queues = port.caps().max_queues.min(most);
+    /// Gives the vif its port.
+    pub fn set_port(&mut self, port: Box<dyn Port>) {
         self.port = Some(port);
-        queues
+    }
+
+    /// Returns the most queues that a connection can have: no more than the port has, and no more
+    /// than `most`.
+    pub fn queues(&self, most: u32) -> u32 {
+        self.port.as_ref().map_or(1, |port| port.caps().max_queues).min(most)
     }
 
     /// Returns the port, while no worker has it.
@@ -171,7 +177,7 @@ impl Link {
                 lane: lanes.as_mut().and_then(Iterator::next),
             };
             if let Err((error, port)) = machine.workers.attach(spec) {
-                self.keep(port.into_iter().collect());
+                self.refused = port;
                 return Err(error);
             }
         }
@@ -296,8 +302,9 @@ impl Link {
         }
     }
 
-    /// Keeps one of the ports that came back, and the counts of the others.
-    fn keep(&mut self, ports: Vec<Box<dyn Port>>) {
+    /// Keeps the first of the ports that came back, and the counts of the others. The first is that
+    /// of the first queue, of which the others are further queues.
+    fn keep(&mut self, ports: impl IntoIterator<Item = Box<dyn Port>>) {
         for port in ports {
             if self.port.is_none() {
                 self.port = Some(port);
@@ -311,7 +318,9 @@ impl Link {
     /// Ends the connection, or what an attempt at one left. Nothing of the guest's stays mapped.
     pub fn take_out_of_service(&mut self, after: Afterwards, machine: &mut Machine<'_>) {
         if self.served.take().is_some() {
-            self.keep(machine.workers.detach(self.id, after));
+            let ports = machine.workers.detach(self.id, after);
+            let refused = self.refused.take();
+            self.keep(ports.into_iter().chain(refused));
         }
         if let Some(control) = self.control.take() {
             control.disconnect(machine.events);

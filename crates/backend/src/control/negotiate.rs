@@ -202,16 +202,18 @@ impl FrontendKeys {
         let scatter_gather = flag(store, frontend, keys::FEATURE_SG)?;
         let checksum = !flag(store, frontend, keys::FEATURE_NO_CSUM_OFFLOAD)?;
         let checksum_ipv6 = flag(store, frontend, keys::FEATURE_IPV6_CSUM_OFFLOAD)?;
+        // Large frames depend on other features (`consistent`). A key that cannot count is not read.
+        let large = scatter_gather && checksum;
         let offloads = TapOffloads {
             checksum,
-            tso4: flag(store, frontend, keys::FEATURE_GSO_TCPV4)?,
-            tso6: flag(store, frontend, keys::FEATURE_GSO_TCPV6)?,
+            tso4: large && flag(store, frontend, keys::FEATURE_GSO_TCPV4)?,
+            tso6: large && checksum_ipv6 && flag(store, frontend, keys::FEATURE_GSO_TCPV6)?,
             uso: false,
         };
         let multicast = flag(store, frontend, keys::REQUEST_MULTICAST_CONTROL)?;
         let rx_notify = flag(store, frontend, keys::FEATURE_RX_NOTIFY)?;
         let persistent = flag(store, frontend, keys::FEATURE_PERSISTENT)?;
-        let keys = Self {
+        Ok(Self {
             queues,
             ctrl,
             scatter_gather,
@@ -220,8 +222,7 @@ impl FrontendKeys {
             checksum_ipv6,
             offloads,
             persistent,
-        };
-        Ok(keys.consistent())
+        })
     }
 }
 

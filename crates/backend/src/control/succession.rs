@@ -61,13 +61,20 @@ pub(crate) struct JournalPages {
 }
 
 impl JournalPages {
-    /// Returns the connection that the pages describe, or `None` if there are no pages.
+    /// Returns the connection that the pages describe, or `None` if there are no pages. A connection
+    /// in which a queue had failed counts as none.
     pub fn left(&self) -> Option<Left> {
         let journals: Vec<Journal> = self.queues.iter().cloned().map(Journal::new).collect();
         let interface = journals.first()?.interface();
+        let mut connection: Vec<_> = journals.iter().map_while(Journal::identity).collect();
+        // A process puts queues into service one behind the other. Behind a gap, a queue had failed:
+        // the others may not begin anew without it.
+        if journals.iter().skip(connection.len()).any(|journal| journal.identity().is_some()) {
+            connection.clear();
+        }
         Some(Left {
             ctrl: journals.first()?.ctrl(),
-            connection: journals.iter().map_while(Journal::identity).collect(),
+            connection,
             interface: Some(interface).filter(|&index| index != 0),
         })
     }

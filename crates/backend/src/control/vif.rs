@@ -86,7 +86,8 @@ impl Vif {
         }
         let port = (around.open_port)(&request)?;
         around.engine.journals.opened(id, port.interface());
-        vif.queues = vif.link.set_port(port, around.engine.settings.queues);
+        vif.link.set_port(port);
+        vif.queues = vif.link.queues(around.engine.settings.queues);
         // From here on a failure must take back what was begun.
         match vif.prepare(takeover, around) {
             Ok(()) => {

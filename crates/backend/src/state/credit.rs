@@ -92,7 +92,7 @@ impl Credit {
         let mut account = self.account.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(account) = account.as_mut() {
             let most = account.rate.bytes.max(BURST_MIN);
-            account.left = (account.left + bytes).min(most);
+            account.left = account.left.saturating_add(bytes).min(most);
         }
     }
 
@@ -115,7 +115,7 @@ impl Account {
         let periods = passed.as_nanos() / self.rate.period.as_nanos();
         if periods > 0 {
             let earned = (u128::from(self.rate.bytes) * periods).min(u128::from(most)) as u64;
-            self.left = (self.left + earned).min(most);
+            self.left = self.left.saturating_add(earned).min(most);
             // Periods follow each other without a gap, however late we look, so the mean is right.
             self.since += self.rate.time(periods);
         }

@@ -13,6 +13,8 @@ use toml_edit::{Document, Item, Key, Table, Value};
 
 /// Largest file, in bytes.
 const FILE_MAX: u64 = 1 << 20;
+/// Most faults of a file that are told at a time.
+pub const FAULTS_MAX: usize = 100;
 /// Most characters of a wrong value that a fault repeats.
 const FOUND_MAX: usize = 60;
 
@@ -46,7 +48,8 @@ pub fn text(path: &Path) -> Result<String, CommandError> {
 ///
 /// # Errors
 ///
-/// All faults of the file, at least one, in the order of the file. Text that is not TOML has one.
+/// The faults of the file in its order, at least one and at most [`FAULTS_MAX`]. Text that is not TOML
+/// has one.
 pub fn entries(text: &str, options: &[&Arg]) -> Result<Vec<Entry>, Vec<TextFault>> {
     let document = Document::parse(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
@@ -60,6 +63,9 @@ pub fn entries(text: &str, options: &[&Arg]) -> Result<Vec<Entry>, Vec<TextFault
         match entry(text, document.as_table(), (name, item), options) {
             Ok(entry) => entries.push(entry),
             Err(fault) => faults.push(fault),
+        }
+        if faults.len() == FAULTS_MAX {
+            break;
         }
     }
     faults.sort_by_key(|fault| (fault.line, fault.column));

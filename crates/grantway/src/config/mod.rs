@@ -14,7 +14,7 @@ pub use in_force::{InForce, show};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
-use file::Entry;
+use file::{Entry, FAULTS_MAX};
 use grantway_command::args::one_line;
 use grantway_command::error::CommandError;
 use grantway_command::output;
@@ -173,10 +173,28 @@ fn refusal(error: clap::Error, definition: &mut Command, file: Option<&FromFile>
     match file {
         Some(file) if together && !file.entries.is_empty() => {
             let (path, said) = (file.path.display(), one_line(&error));
-            let error = format!("{path} with the command line: {said}; correct the file");
+            let lines = lines_named(&file.entries, &said);
+            let error = format!("{path}{lines} with the command line: {said}; correct the file");
             Refusal::Failed { command: file.command.clone(), error: CommandError::Failed(error) }
         }
         _ => Refusal::Line(error),
+    }
+}
+
+/// Returns the lines of the options that a message names, as `, line 1` or `, lines 1 and 3`; an
+/// empty text if it names none of them.
+fn lines_named(entries: &[Entry], said: &str) -> String {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    let named: Vec<&str> = said.split(|c| !is_part(c)).collect();
+    let is_named = |entry: &&Entry| {
+        let word = entry.words.first().and_then(|word| word.to_str()).unwrap_or_default();
+        named.contains(&word.split('=').next().unwrap_or(word))
+    };
+    let lines: Vec<String> = entries.iter().filter(is_named).map(|e| e.line.to_string()).collect();
+    match lines.as_slice() {
+        [] => String::new(),
+        [line] => format!(", line {line},"),
+        lines => format!(", lines {},", lines.join(" and ")),
     }
 }
 
@@ -184,7 +202,11 @@ fn refusal(error: clap::Error, definition: &mut Command, file: Option<&FromFile>
 fn reported(path: &Path, text: &str, faults: &[TextFault]) -> CommandError {
     let path = path.display();
     let lines = faults.iter().map(|fault| format!("{path}: {fault}\n{}\n", fault.excerpt(text)));
-    let count = format!("{} fault{}", faults.len(), if faults.len() == 1 { "" } else { "s" });
+    let count = match faults.len() {
+        1 => "1 fault".to_owned(),
+        FAULTS_MAX => format!("{FAULTS_MAX} faults or more"),
+        count => format!("{count} faults"),
+    };
     let printed = output::line(lines.collect::<String>() + &format!("{path}: invalid: {count}"));
     printed.err().unwrap_or(CommandError::Reported)
 }

@@ -175,6 +175,15 @@ fn each_fault_says_where_it_is_what_is_expected_and_what_to_do() {
 }
 
 #[test]
+fn no_more_than_a_hundred_faults_are_told() {
+    let text: String = (0..70_000).map(|n| format!("wrong{n} = 1\n")).collect();
+    let faults = file::entries(&text, &[]).unwrap_err();
+    assert_eq!(faults.len(), file::FAULTS_MAX);
+    let lines: Vec<usize> = faults.iter().map(|fault| fault.line).collect();
+    assert_eq!(lines, (1..=file::FAULTS_MAX).collect::<Vec<_>>());
+}
+
+#[test]
 fn options_that_do_not_go_together_name_the_file() {
     let said = refused("mirror = \"m.pcap\"", BACKEND);
     for part in ["options.toml with the command line: ", "--rules <FILE>", "correct the file"] {
@@ -182,6 +191,7 @@ fn options_that_do_not_go_together_name_the_file() {
     }
     let said = refused("port = \"null\"\ntap = \"gw0\"", "grantway frontend --config FILE");
     assert!(said.contains("cannot be used with"), "{said}");
+    assert!(said.contains("options.toml, lines 1 and 2, with the command line: "), "{said}");
     // A fault of the command line itself stays one.
     assert!(matches!(line("queues = 2", &format!("{BACKEND} --nonsense")), Err(Refusal::Line(_))));
     assert!(matches!(line("queues = 2", &format!("{BACKEND} --help")), Err(Refusal::Line(_))));

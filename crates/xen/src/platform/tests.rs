@@ -40,11 +40,24 @@ fn each_missing_driver_is_named_with_its_remedy() {
 #[test]
 fn a_domain_without_a_store_has_the_number_that_it_is_given() {
     let root = tempfile::tempdir().unwrap();
-    let open = || Xen::numbered(Layout::under(root.path()), DomId(5), Arc::default());
+    let open = || Xen::numbered(Layout::under(root.path()), (DomId(5), false), Arc::default());
     assert!(matches!(open(), Err(OpenError::NotXen { .. })));
     std::fs::create_dir_all(root.path().join("dev/xen")).unwrap();
     let xen = open().unwrap();
     assert_eq!(xen.domain(), DomId(5));
+    // Memory for copies is granted to no domain by a number that nothing proved: gntalloc is not
+    // even opened.
+    let device = root.path().join("dev/xen/gntalloc");
+    std::fs::write(&device, "").unwrap();
+    let is_open = || {
+        let open = std::fs::read_dir("/proc/self/fd").unwrap();
+        open.flatten().any(|fd| std::fs::read_link(fd.path()).is_ok_and(|path| path == device))
+    };
+    assert!(xen.arena(4096).is_none() && !is_open());
+    let proven = Xen::numbered(Layout::under(root.path()), (DomId(5), true), Arc::default());
+    let proven = proven.unwrap();
+    assert!(proven.arena(4096).is_none() && is_open(), "it was asked, and is no gntalloc");
+    drop(proven);
     // The devices are those of any domain. Only a store that is asked for is missed.
     assert!(xen.events().err().unwrap().to_string().contains("evtchn"));
     assert!(xen.store().err().unwrap().to_string().contains("xenbus"));

@@ -56,8 +56,7 @@ impl Vif {
     /// some queues may be in service.
     fn connect(&mut self, resume: bool, around: &mut Surroundings<'_>) -> Result<(), VifError> {
         // A resumed connection keeps the queues that it has, if the port can have them.
-        let port = self.link.port().map_or(1, |port| port.caps().max_queues);
-        let most = if resume { port.min(MAX_QUEUES) } else { self.queues };
+        let most = if resume { self.link.queues(MAX_QUEUES) } else { self.queues };
         let keys = FrontendKeys::read(around.store, &self.frontend, most)?;
         self.look_at_rate(around)?;
         let headroom = self.headroom_due(0, around)?;
