@@ -79,8 +79,11 @@ impl Toolstack {
     }
 }
 
-/// Returns the devices for the server, a store for the toolstack, and a folder for the journals.
-fn open(host: &str) -> Result<(Arc<dyn BackendPlatform>, Box<dyn Store>, PathBuf)> {
+/// Devices for the server, a store for the toolstack, and a folder for the journals.
+type Host = (Arc<dyn BackendPlatform>, Box<dyn Store>, PathBuf);
+
+/// Returns the parts of a host.
+fn open(host: &str) -> Result<Host> {
     if host == "xen" {
         let (devices, store) = (Xen::without_store(DomId(0))?, Xen::open()?.store()?);
         return Ok((devices, store, "/run/grantway-handed".into()));
