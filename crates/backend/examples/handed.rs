@@ -9,7 +9,9 @@
 //! store and nobody else serves it (`lab/scenarios/handed.sh`).
 //!
 //! The guest of this example agrees by the store, so `Toolstack` uses one. Your own toolstack may
-//! keep the same words elsewhere: the server has no store.
+//! keep the same words elsewhere: the server has no store. The example offers no XDP programs and no
+//! multicast filter (`RingServer::set_headroom`, `set_multicast`), and ends when its guest closes the
+//! vif (`disconnect`, `reconnect`).
 
 use grantway_backend::{
     BackendConfig, Checksums, FrontendKeys, HandedVif, MAX_QUEUES, Refused, RingServer, VifId,
@@ -39,6 +41,8 @@ impl Toolstack {
     /// Tells the guest what is offered, and waits until it has published its rings.
     fn agree(&mut self, offer: &[(&str, u32)]) -> Result<()> {
         for (key, value) in offer {
+            let left_out = key.contains("multicast") || *key == "feature-xdp-headroom";
+            let value = if left_out { &0 } else { value };
             self.store.write(&format!("{}/{key}", self.backend), value.to_string().as_bytes())?;
         }
         self.show(XenbusState::InitWait)?;
@@ -57,8 +61,10 @@ impl Toolstack {
         Ok(text.and_then(|text| XenbusState::from_store(text.as_bytes()).ok()))
     }
 
-    fn keys(&mut self) -> Result<FrontendKeys> {
-        Ok(FrontendKeys::read(self.store.as_mut(), &self.frontend, MAX_QUEUES)?)
+    /// Describes the vif by what the guest published.
+    fn vif(&mut self, id: VifId) -> Result<HandedVif> {
+        let keys = FrontendKeys::read(self.store.as_mut(), &self.frontend, MAX_QUEUES)?;
+        Ok(HandedVif::new(id, keys))
     }
 
     /// Waits until the guest's state changed, or a server has something to do.
@@ -122,11 +128,13 @@ fn main() -> Result<()> {
 
     let config = BackendConfig::new(run_folder, Secret::random()?);
     let mut server = RingServer::start(devices, DomId(0), config)?;
-    if toolstack.guest()? == Some(XenbusState::Connected) && server.left().contains(&id) {
-        resume(&mut server, &HandedVif::new(id, toolstack.keys()?), port)?;
+    if toolstack.guest()? == Some(XenbusState::Connected)
+        && server.left().iter().any(|(left, _)| *left == id)
+    {
+        resume(&mut server, &toolstack.vif(id)?, port)?;
     } else {
         toolstack.agree(&server.offer(port.as_ref(), Checksums::Offload).keys())?;
-        server.attach(HandedVif::new(id, toolstack.keys()?), port)?;
+        server.attach(toolstack.vif(id)?, port)?;
     }
     toolstack.show(XenbusState::Connected)?;
     println!("{id} is connected");

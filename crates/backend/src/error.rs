@@ -74,7 +74,7 @@ pub enum VifError {
     /// A key of the frontend is missing or not a number.
     #[error("{path}: found {found}, expected {expected}")]
     Key {
-        /// The store path.
+        /// Path of the key in the store. Without a store, the key.
         path: String,
         /// The value that was read.
         found: String,
@@ -105,7 +105,7 @@ pub enum VifError {
     /// No vif of this name is attached to this [`RingServer`](crate::RingServer).
     #[error("{0} is not attached; attach it first")]
     NotAttached(VifId),
-    /// No killed process left this connection.
+    /// No server that was killed or dropped left this connection.
     #[error(
         "{0}: the journal has no connection with these rings and event channels; attach it as a \
          new one, with rings that no other backend has had"
@@ -127,9 +127,11 @@ pub(crate) enum Passing {
 }
 
 impl VifError {
-    /// Returns true if the error may pass by itself, so that the same call may succeed in a moment:
-    /// the kernel or the hypervisor had no memory, no descriptor or no entry left, or an event
-    /// channel may still be bound to a process that died.
+    /// Returns true if the error may pass by itself, so that the same call may succeed in a moment.
+    /// These are all errors of the system, a port or the store, grants that the hypervisor has no room
+    /// for, and event channels that cannot be bound: they may still be bound to a process that died.
+    /// A wrong event channel of a guest looks the same, so a caller limits its attempts, for instance
+    /// to five seconds.
     #[must_use]
     pub fn may_pass(&self) -> bool {
         self.passing(true).is_some()

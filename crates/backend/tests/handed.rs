@@ -10,7 +10,7 @@ use grantway_backend::{
 use grantway_embedded::{Domain, Host, HostGuard, Role};
 use grantway_hypervisor::{
     Access, Apart, Arena, BackendPlatform, CopyOp, DomId, Error, EventChannels, FrontendPlatform,
-    GrantRef, Granted, Mapper, Platform,
+    GrantRef, Granted, Mapper, Platform, Port as EventPort,
 };
 use grantway_netif::Offload;
 use grantway_netif::ctrl::{CtrlResponse, GrefEntry, GrefFlags, Message, Status};
@@ -387,12 +387,12 @@ fn a_successor_continues_what_a_killed_server_left() {
     // The guest goes on: its requests wait on the rings.
     guest.sends(1, 10);
     machine.start();
-    assert_eq!(machine.server().left(), [guest.id]);
+    assert_eq!(machine.server().left(), [(guest.id, None)]);
     let mut other = guest.vif();
     other.keys.queues.reverse();
     let refused = machine.server().resume(other, echo()).unwrap_err();
     assert!(matches!(refused.error, VifError::NotLeft(id) if id == guest.id), "{refused}");
-    assert_eq!(machine.server().left(), [guest.id], "the connection stays in the journal");
+    assert_eq!(machine.server().left(), [(guest.id, None)], "the connection stays in the journal");
     let (vif, mut port) = (guest.vif(), Some(echo()));
     machine_resumes(&mut machine, &vif, &mut port);
     guest.has_all_back(&mut machine, 1, 10);
@@ -470,6 +470,9 @@ fn a_guest_that_comes_anew_keeps_its_vif_and_has_no_new_limits() {
     assert_eq!(refused.to_string(), "vif7.0 is not attached; attach it first");
     machine.server().attach(vif(&guest), echo()).unwrap();
     guest.is_served(&mut machine, 0, 3);
+    assert!(machine.server().disconnect(guest.id));
+    let report = machine.server().report_of(guest.id).unwrap();
+    assert_eq!((report.connected, machine.mapped(), machine.server().left()), (false, 0, vec![]));
     guest.comes_anew();
     machine.server().reconnect(vif(&guest)).unwrap();
     guest.is_served(&mut machine, 0, 2);
@@ -502,6 +505,9 @@ fn a_guest_that_comes_anew_keeps_its_vif_and_has_no_new_limits() {
     guest.comes_anew();
     machine.server().reconnect(vif(&guest)).unwrap();
     assert!(machine.server().detach(guest.id).is_some());
+    assert!(
+        !machine.server().disconnect(guest.id) && machine.server().report_of(guest.id).is_none()
+    );
 }
 
 /// An echo with one further queue, which is no port that could have queues of its own.
@@ -581,7 +587,7 @@ fn what_a_killed_server_left_can_be_forgotten() {
     machine.server().forget(guest.id);
     machine.kill();
     machine.start();
-    assert_eq!(machine.server().left(), [guest.id], "a vif in service is not forgotten");
+    assert_eq!(machine.server().left(), [(guest.id, None)], "a vif in service is not forgotten");
     machine.server().forget(guest.id);
     assert!(machine.server().left().is_empty());
     let refused = machine.server().resume(guest.vif(), echo()).unwrap_err();
@@ -624,6 +630,66 @@ fn settings_of_a_vif_change_while_it_is_served() {
     assert!(!machine.server().set_rate(nobody, None));
     assert!(!machine.server().set_multicast(nobody, true));
     assert!(!machine.server().set_headroom(nobody, 0).unwrap());
+}
+
+#[test]
+fn a_vif_is_described_by_the_words_of_its_guest() {
+    let id = VifId { domain: DomId(7), devid: 1 };
+    let parse = |words: &[(&str, &str)]| {
+        let get = |key: &str| Some(words.iter().find(|(name, _)| *name == key)?.1.to_owned());
+        HandedVif::parse(id, get, 2)
+    };
+    let two = [
+        ("request-rx-copy", "1"),
+        ("multi-queue-num-queues", "2"),
+        ("queue-0/tx-ring-ref", "8"),
+        ("queue-0/rx-ring-ref", "9"),
+        ("queue-0/event-channel-tx", "15"),
+        ("queue-0/event-channel-rx", "16"),
+        ("queue-1/tx-ring-ref", "10"),
+        ("queue-1/rx-ring-ref", "11"),
+        ("queue-1/event-channel", "17"),
+        ("ctrl-ring-ref", "12"),
+        ("event-channel-ctrl", "18"),
+        ("feature-gso-tcpv4", "1"),
+        ("xdp-headroom", "256"),
+    ];
+    let vif = parse(&two).unwrap();
+    let refs = |tx, rx, tx_event, rx_event: Option<u32>| QueueRefs {
+        tx_ring: GrantRef(tx),
+        rx_ring: GrantRef(rx),
+        tx_event: EventPort(tx_event),
+        rx_event: rx_event.map(EventPort),
+    };
+    assert_eq!(vif.keys.queues, [refs(8, 9, 15, Some(16)), refs(10, 11, 17, None)]);
+    assert_eq!(vif.keys.ctrl, Some(CtrlRefs { ring: GrantRef(12), event: EventPort(18) }));
+    // Large frames need scatter-gather.
+    let offloads = vif.keys.offloads;
+    assert_eq!((offloads.checksum, offloads.tso4, vif.headroom), (true, false, 256));
+    for (change, said) in [
+        (("request-rx-copy", "0"), "frontend/request-rx-copy is \"0\", expected 1"),
+        (
+            ("multi-queue-num-queues", "3"),
+            "frontend/multi-queue-num-queues: found \"3\", expected a number of queues from 1 to",
+        ),
+        (
+            ("queue-1/rx-ring-ref", "x"),
+            "frontend/queue-1/rx-ring-ref: found \"x\", expected a grant reference",
+        ),
+        (("event-channel-ctrl", ""), "frontend/event-channel-ctrl: found \"\", expected an event"),
+        (
+            ("xdp-headroom", "4096"),
+            "xdp-headroom: found \"4096\", expected a number of bytes up to",
+        ),
+    ] {
+        let words = two.map(|word| if word.0 == change.0 { change } else { word });
+        let error = parse(&words).unwrap_err().to_string();
+        assert!(error.starts_with(said), "{error}");
+    }
+    assert_eq!(
+        parse(&two[..2]).unwrap_err().to_string(),
+        "frontend/queue-0/tx-ring-ref: found nothing, expected a grant reference"
+    );
 }
 
 #[test]

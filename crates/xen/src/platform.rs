@@ -85,14 +85,18 @@ impl Xen {
         Self::counted(self.layout.clone(), Arc::clone(&self.counters))
     }
 
-    /// Opens the domain with the number `domain`, in which this process runs, without a store: for a
-    /// backend that is handed its rings, on a host whose toolstack keeps vifs elsewhere. A store that
-    /// exists all the same is connected to by a call that asks for it, and by no other.
+    /// Opens the domain in which this process runs, without a store: for a backend that is handed its
+    /// rings, on a host whose toolstack keeps vifs elsewhere. `domain` is the number that the toolstack
+    /// gave the domain, 0 for dom0. Only [`Platform::store`] and [`FrontendPlatform::frontend_store`]
+    /// connect to a store.
     ///
     /// Nothing checks the number. So no memory is granted to the domain itself ([`Mapper::arena`]
     /// returns `None`), and gntdev looks up each page of a copy, as it does where gntalloc is not
     /// loaded. With a wrong number, [`Mapper::map`] would map pages that this domain itself granted,
     /// which only a PV domain survives.
+    ///
+    /// Call [`Xen::require_backend`] before the process gives up rights. A backend opens
+    /// `/dev/xen/gntdev` once more for each guest, on the thread that attaches the vif.
     ///
     /// # Errors
     ///

@@ -225,7 +225,7 @@ impl Backend {
     }
 
     /// Returns the most work of a step so far, and the most work that a step may do. The unit is
-    /// that of [`CONTROL_WORK_MAX`].
+    /// that of [`CONTROL_WORK_MAX`](crate::CONTROL_WORK_MAX).
     #[must_use]
     pub fn control_work(&self) -> (usize, usize) {
         self.engine.control_work()

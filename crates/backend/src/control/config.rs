@@ -13,14 +13,18 @@ pub struct BackendConfig {
     /// Number of workers that move packets; 0 means 1.
     pub workers: usize,
     /// True if each worker has a thread. Otherwise the caller moves packets with
-    /// [`Backend::serve`].
+    /// [`Backend::serve`](crate::Backend::serve) or [`RingServer::serve`](crate::RingServer::serve),
+    /// again and again: no descriptor tells of packets.
     pub threads: bool,
     /// Port beside the guests on the backend's own bridge, if there is one.
     pub uplink: Option<Box<dyn Port>>,
     /// Nodes for packets on the bridge. With [`Nodes::by_rules`], once rules are loaded
-    /// ([`Backend::load`]), all packets go through the nodes.
+    /// ([`Backend::load`](crate::Backend::load), [`RingServer::load`](crate::RingServer::load)), all
+    /// packets go through the nodes.
     pub nodes: Nodes,
-    /// Folder of the journals. A successor with the same folder takes over the connections.
+    /// Folder of the journals, which is made if it is missing. A successor with the same folder takes
+    /// over the connections. If a journal cannot be made, its vif is served, and a warning says that a
+    /// successor will begin anew.
     pub run_folder: PathBuf,
 }
 

@@ -4,7 +4,8 @@ use super::config::BackendConfig;
 use super::ctrl::Served;
 use super::engine::Engine;
 use super::link::{Link, Terms};
-use super::negotiate::{FrontendKeys, Offer};
+use super::negotiate::Offer;
+use super::published::{FrontendKeys, headroom_of};
 use super::report::VifReport;
 use super::succession::Half;
 use crate::error::{StartError, VifError};
@@ -36,10 +37,11 @@ pub struct HandedVif {
     pub id: VifId,
     /// Rings and features that its frontend published.
     pub keys: FrontendKeys,
-    /// Checksums of its frames.
+    /// Checksums of its frames: the same that were offered.
     pub checksums: Checksums,
-    /// Bytes to leave free in front of each frame for an XDP program, up to
-    /// [`XDP_HEADROOM_MAX`].
+    /// Bytes to leave free in front of each frame for an XDP program, up to [`XDP_HEADROOM_MAX`]: the
+    /// guest's key `xdp-headroom`, also for a connection that continues. For a guest whose state is
+    /// Reconfiguring, at least 256.
     pub headroom: u16,
     /// Limit of what the guest may send.
     pub rate: Option<Rate>,
@@ -51,14 +53,30 @@ impl HandedVif {
     pub fn new(id: VifId, keys: FrontendKeys) -> Self {
         Self { id, keys, checksums: Checksums::Offload, headroom: 0, rate: None }
     }
+
+    /// Describes a vif by what `get` returns for each key that its frontend published, as
+    /// [`FrontendKeys::parse`] does, and by `xdp-headroom`. It has no limit, and its checksums are
+    /// offloaded.
+    ///
+    /// # Errors
+    ///
+    /// [`VifError::Key`], also for more queues than `most`; [`VifError::NoRxCopy`].
+    pub fn parse(
+        id: VifId,
+        mut get: impl FnMut(&str) -> Option<String>,
+        most: u32,
+    ) -> Result<Self, VifError> {
+        let headroom = get(keys::XDP_HEADROOM);
+        let headroom = headroom_of(headroom.as_deref(), keys::XDP_HEADROOM)?;
+        Ok(Self { headroom, ..Self::new(id, FrontendKeys::parse(get, most)?) })
+    }
 }
 
-/// A vif that was not attached, with the reason. The port comes back, except if a worker that has
-/// ended had it.
+/// A vif that was not attached, with the reason and the port.
 pub struct Refused {
     /// The reason.
     pub error: VifError,
-    /// The port.
+    /// The port that was given. It is `None` if the worker that had it has ended.
     pub port: Option<Box<dyn Port>>,
 }
 
@@ -90,14 +108,27 @@ struct Handed {
 /// xenstore. It has the workers, policies, ports, journals and reports of
 /// [`Backend`](crate::Backend), and none of its handshake.
 ///
-/// The caller agrees with each guest: it tells the guest what is offered ([`RingServer::offer`]),
-/// learns what the guest published ([`FrontendKeys`]), and calls [`RingServer::attach`]. If the guest
-/// comes anew with other rings, the caller calls [`RingServer::reconnect`], which keeps the vif's
-/// counters and limits. `examples/handed.rs` is a whole program.
+/// The caller agrees with each guest in its own way:
 ///
-/// If the server is dropped, or its process is killed, the connections in service stay in the
-/// journals, and a successor continues them by [`RingServer::resume`]. [`RingServer::detach`] ends a
-/// connection for good.
+/// 1. It tells the guest what is offered ([`RingServer::offer`]), and shows InitWait.
+/// 2. It waits until the guest shows Connected, and reads the guest's keys ([`HandedVif::parse`]).
+/// 3. It calls [`RingServer::attach`], and then shows Connected.
+/// 4. If the guest shows Closing or Closed, it calls [`RingServer::disconnect`], and then shows
+///    Closed. If the guest comes anew, the vif goes through 1 and 2 again, and then
+///    [`RingServer::reconnect`], which keeps its counters and limits.
+/// 5. If the guest or its vif goes, it calls [`RingServer::detach`].
+///
+/// The server does not notice by itself that a guest has gone. If the server is dropped, or its
+/// process is killed, the connections in service stay in the journals, and a successor continues them
+/// by [`RingServer::resume`]. `examples/handed.rs` is a program that serves one vif.
+///
+/// Ports are the caller's, and so are their names, MTUs, addresses and bridges. A port's link goes up
+/// when its vif is connected. It goes down when the connection ends, and while the guest posts no
+/// pages ([`Patience`](crate::Patience)). A TAP that is to outlive the process is opened with
+/// `persist` of [`TapConfig`](grantway_ports::TapConfig).
+///
+/// The server may move to another thread, and belongs to one at a time. Calls about a vif, and
+/// reports, wait for a worker for about a turn. Warnings are logged by `tracing`.
 pub struct RingServer {
     // The first field, so that workers end before what a vif keeps for packets is dropped.
     engine: Engine,
@@ -108,8 +139,9 @@ pub struct RingServer {
 }
 
 impl RingServer {
-    /// Starts the workers. `own` is the domain in which this process runs. The journals are in the
-    /// folder `backend-<own>` of the run folder, which no other backend may use at the same time.
+    /// Starts the workers. `own` is the domain in which this process runs, as the platform was told.
+    /// The journals are in the folder `backend-<own>` of the run folder, which no other backend may use
+    /// at the same time. Nothing locks it.
     ///
     /// # Errors
     ///
@@ -134,7 +166,8 @@ impl RingServer {
     }
 
     /// Puts the vif's queues into service. From the return on, packets flow between its rings and
-    /// `port`. A connection that a killed process left of the vif is over.
+    /// `port`. A connection that a killed server left of the vif is over. The rings have to be new: if
+    /// the guest is connected by rings that cannot be resumed, make it come anew first.
     ///
     /// # Errors
     ///
@@ -145,44 +178,66 @@ impl RingServer {
         self.begin(vif, port, false)
     }
 
-    /// Continues a connection that a killed process left, as [`RingServer::attach`] begins one. No
-    /// packet is lost or doubled but those that the killed process had in its hands.
+    /// Continues a connection that a killed or dropped server left, as [`RingServer::attach`] begins
+    /// one. Packets that the server had just taken may be lost or doubled. No others are. The port
+    /// needs as many queues as the connection has.
     ///
-    /// Call it only for a guest that has not come anew since. A guest that came anew may have the
-    /// same references and event channels, by which nothing tells the two apart: attach it.
+    /// Call it only for a guest that has not come anew since. A guest that came anew may show the same
+    /// references and event channels, and nothing tells the two apart. Attach such a guest. If a
+    /// connection cannot be resumed at last, make its guest come anew, and attach it.
     ///
     /// # Errors
     ///
     /// [`VifError::NotLeft`] if the journal has another connection, or none, or one of which a queue
-    /// had failed; the errors of [`RingServer::attach`]. The connection stays in the journal, and the
-    /// port's link as it is.
+    /// had failed; the errors of [`RingServer::attach`]. The connection stays in the journal. The
+    /// port's link is not set down.
     pub fn resume(&mut self, vif: HandedVif, port: Box<dyn Port>) -> Result<(), Refused> {
         self.begin(vif, port, true)
     }
 
-    /// Returns the vifs of which a killed process left a journal, and that are not attached. Each is
-    /// to be resumed, attached or forgotten.
+    /// Returns the vifs of which a killed or dropped server left a journal, and that are not attached,
+    /// each with the index of its port's interface, if it had one: a script may have renamed the
+    /// interface. Each vif is to be resumed, attached or forgotten. Journals of an earlier boot of the
+    /// machine are forgotten.
     #[must_use]
-    pub fn left(&self) -> Vec<VifId> {
+    pub fn left(&self) -> Vec<(VifId, Option<u32>)> {
         let all = self.engine.journals.all().into_iter();
-        all.filter(|id| !self.vifs.contains_key(id)).collect()
+        let others = all.filter(|id| !self.vifs.contains_key(id));
+        let left = others.filter_map(|id| match self.engine.journals.left_off(id) {
+            Ok(left) => Some((id, left?.interface)),
+            // Its pages cannot be had now.
+            Err(_) => Some((id, None)),
+        });
+        left.collect()
     }
 
-    /// Forgets the connection that a killed process left of a vif that is not attached.
+    /// Forgets the connection that a killed or dropped server left of a vif that is not attached.
     pub fn forget(&self, id: VifId) {
         if !self.vifs.contains_key(&id) {
             self.engine.journals.forget(id);
         }
     }
 
-    /// Connects an attached vif anew, with other rings, and keeps its port, its counters, and what its
-    /// guest has left of its limits for packets and for lines in the log. A connection in service
-    /// ends first.
+    /// Ends the connection of a vif, whose guest shows Closing or Closed, and keeps the vif. Nothing of
+    /// the guest's stays mapped, and its event channels are closed. Returns false if there is no such
+    /// vif.
+    pub fn disconnect(&mut self, id: VifId) -> bool {
+        let Some(mut vif) = self.vifs.remove(&id) else { return false };
+        self.end(id, &mut vif.link);
+        self.vifs.insert(id, vif);
+        true
+    }
+
+    /// Connects an attached vif anew, with the rings that its guest shows now, and keeps its port, its
+    /// counters, and what its guest has left of its limits for packets and for lines in the log. A
+    /// connection in service ends first. A guest that was migrated has a new domain number, and so it
+    /// is another vif: detach and attach.
     ///
     /// # Errors
     ///
     /// [`VifError::NotAttached`], and the errors of [`RingServer::attach`]. The vif stays attached,
-    /// without a connection.
+    /// without a connection. If the worker with its port has ended, detach it and attach it with
+    /// another port.
     pub fn reconnect(&mut self, vif: HandedVif) -> Result<(), VifError> {
         let id = vif.id;
         let Some(mut handed) = self.vifs.remove(&id) else {
@@ -258,9 +313,10 @@ impl RingServer {
     }
 
     /// Takes the vif's queues out of service, and returns its port. Nothing of the guest's stays
-    /// mapped, and its event channels are closed. Requests that the guest published and no worker
-    /// took stay on the rings. Returns `None` if there is no such vif, or if a worker that has ended
-    /// had the port.
+    /// mapped, and its event channels are closed. Requests that no worker took are not answered, and
+    /// the connection cannot be resumed. If the port's interface is to go, call
+    /// [`PortControl::remove`](grantway_ports::PortControl::remove). Returns `None` if there is no such
+    /// vif, or if the worker that had the port has ended.
     pub fn detach(&mut self, id: VifId) -> Option<Box<dyn Port>> {
         let mut vif = self.vifs.remove(&id)?;
         self.end(id, &mut vif.link);
@@ -281,12 +337,14 @@ impl RingServer {
     }
 
     /// Serves the control rings of all vifs, a burst of each, without waiting. Returns the vifs that
-    /// failed since the last step, with the reasons. Such a vif is out of service, and stays attached
-    /// until [`RingServer::detach`] or [`RingServer::reconnect`].
+    /// failed since the last step, with the reasons. Such a vif is out of service: show its guest
+    /// Closed. It stays attached until [`RingServer::detach`], or [`RingServer::reconnect`] if its
+    /// guest comes anew. After [`VifError::Port`] it needs another port.
     ///
     /// # Errors
     ///
-    /// The platform or a worker is gone.
+    /// The platform or a worker is gone. Nothing is served any more: drop the server, or end the
+    /// process. A successor resumes all vifs.
     pub fn step(&mut self) -> Result<Vec<(VifId, VifError)>, PlatformError> {
         let mut failed = Vec::new();
         let told = self.engine.take_notices(&mut failed);
@@ -333,8 +391,9 @@ impl RingServer {
         self.failed.push((id, error));
     }
 
-    /// Gives a turn to each queue with work, without waiting, if workers have no threads. Returns
-    /// true if more work is left. If workers have threads, the call does nothing.
+    /// Gives a turn to each queue with work, without waiting, if workers have no threads. Call it again
+    /// and again, as no descriptor tells of packets. Returns true if more work is left. If workers have
+    /// threads, the call does nothing.
     ///
     /// # Errors
     ///
@@ -351,7 +410,13 @@ impl RingServer {
     }
 
     /// Leaves this many bytes free in front of each frame for a guest. After the call no frame is
-    /// published without them. Returns false if there is no such vif.
+    /// published without them. Large frames are cut for the guest meanwhile. Returns false if there is
+    /// no such vif.
+    ///
+    /// A guest that loads or unloads an XDP program writes Reconfiguring and `xdp-headroom`, in this
+    /// order or the other. Set the largest of the headroom so far, the new one and 256 bytes, and then
+    /// show Reconfigured. When the guest shows Connected, show Connected, and then set what
+    /// `xdp-headroom` says.
     ///
     /// # Errors
     ///
@@ -362,8 +427,9 @@ impl RingServer {
         Ok(vif.map(|vif| vif.link.set_headroom(headroom, &self.engine.workers)).is_some())
     }
 
-    /// Notes if a guest wants multicast frames only to addresses that it lists. Returns false if
-    /// there is no such vif.
+    /// Notes if a guest wants multicast frames only to addresses that it lists: its key
+    /// `request-multicast-control`, which may change at any time. Returns false if there is no such
+    /// vif.
     pub fn set_multicast(&mut self, id: VifId, wanted: bool) -> bool {
         self.vifs.get(&id).map(|vif| vif.link.set_multicast(wanted)).is_some()
     }
@@ -387,10 +453,18 @@ impl RingServer {
 
     /// Returns the report of each vif. A vif that failed is not connected.
     pub fn report(&self) -> impl Iterator<Item = VifReport> + '_ {
-        self.vifs.iter().map(|(&id, vif)| {
-            let connected = vif.link.served().is_some();
-            VifReport::of(id, &vif.link, &self.engine.workers, connected, vif.checksums)
-        })
+        self.vifs.iter().map(|(&id, vif)| self.reported(id, vif))
+    }
+
+    /// Returns the report of one vif, or `None` if it is not attached.
+    #[must_use]
+    pub fn report_of(&self, id: VifId) -> Option<VifReport> {
+        self.vifs.get(&id).map(|vif| self.reported(id, vif))
+    }
+
+    fn reported(&self, id: VifId, vif: &Handed) -> VifReport {
+        let connected = vif.link.served().is_some();
+        VifReport::of(id, &vif.link, &self.engine.workers, connected, vif.checksums)
     }
 
     /// Returns the report of each worker.

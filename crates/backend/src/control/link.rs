@@ -3,7 +3,7 @@
 
 use super::ctrl::{Control, ControlSpec, Served};
 use super::engine::{Engine, Machine};
-use super::negotiate::FrontendKeys;
+use super::published::FrontendKeys;
 use super::succession::JournalPages;
 use super::voice::Voice;
 use crate::VifError;

@@ -9,6 +9,7 @@ pub(crate) mod engine;
 pub(crate) mod handed;
 pub(crate) mod link;
 pub(crate) mod negotiate;
+pub(crate) mod published;
 pub(crate) mod refusals;
 pub(crate) mod report;
 pub(crate) mod succession;

@@ -23,7 +23,8 @@ pub struct VifReport {
     pub queues: Vec<QueueReport>,
     /// True if packets may flow.
     pub connected: bool,
-    /// Checksums of the vif's frames, as the toolstack's mark said when it was last read.
+    /// Checksums of the vif's frames, by the toolstack's mark when it was last read, or as they were
+    /// handed over.
     pub checksums: Checksums,
     /// The buffer policy.
     pub policy: Policy,
@@ -52,7 +53,7 @@ impl VifReport {
 /// Such a frame counts as sent, but not as received.
 #[derive(Debug, Clone)]
 pub struct Account {
-    /// Moment of the counts, as the machine's [`uptime`].
+    /// Moment of the counts, as the machine's [`uptime`](grantway_ports::uptime).
     pub at: Duration,
     /// The counters of every vif.
     pub vifs: BTreeMap<VifId, VifStatsSnapshot>,

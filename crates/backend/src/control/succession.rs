@@ -2,7 +2,7 @@
 //! file of the run folder.
 
 use crate::bell::os;
-use crate::control::negotiate::FrontendKeys;
+use crate::control::published::FrontendKeys;
 use crate::ids::CtrlRefs;
 use crate::ids::MAX_QUEUES;
 use crate::ids::STAGED_PAGES;

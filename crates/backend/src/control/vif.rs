@@ -12,7 +12,7 @@ use self::pending::{Attempt, Debts};
 use crate::VifError;
 use crate::control::ctrl::Served;
 use crate::control::link::Link;
-use crate::control::negotiate::{FrontendKeys, shown};
+use crate::control::published::{FrontendKeys, shown};
 use crate::control::succession::{Half, Left};
 use crate::control::surroundings::{PortRequest, Surroundings};
 use crate::ids::MAX_QUEUES;

@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 /// otherwise. Linux's netback has the same number.
 const BURST_MIN: u64 = 131_072;
 
-/// A limit of what a guest may send: a number of bytes per period. A toolstack writes it as
-/// `BYTES,MICROSECONDS`.
+/// A limit of what a guest may send: a number of bytes per period, of all queues together. Bytes are
+/// those of frames with their Ethernet headers, and a large frame counts once. The bytes of one
+/// period can be saved up, or 128 KiB if that is more, so that the largest packet can leave. A
+/// toolstack writes a limit as `BYTES,MICROSECONDS`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
     bytes: u64,
@@ -18,19 +20,18 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Makes a limit. Returns `None` for a period of no time, which limits nothing. Up to 128 KiB can
-    /// always be saved up, so that the largest packet can leave.
+    /// Makes a limit. Returns `None` for a period of no time, which limits nothing.
     #[must_use]
     pub fn new(bytes: NonZeroU64, period: Duration) -> Option<Self> {
         (!period.is_zero()).then_some(Self { bytes: bytes.get(), period })
     }
 
-    /// Reads the node's text. Returns `Ok(None)` if it sets no limit.
+    /// Reads the text of a toolstack. Returns `Ok(None)` if it sets no limit.
     ///
     /// # Errors
     ///
     /// A text that names the expected form.
-    pub(crate) fn parse(text: &str) -> Result<Option<Self>, &'static str> {
+    pub fn parse(text: &str) -> Result<Option<Self>, &'static str> {
         const EXPECTED: &str = "BYTES,MICROSECONDS as whole numbers, such as 1250000,50000";
         let (bytes, micros) = text.trim().split_once(',').ok_or(EXPECTED)?;
         let number = |text: &str| text.trim().parse::<u64>().map_err(|_| EXPECTED);

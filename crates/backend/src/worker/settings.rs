@@ -23,9 +23,11 @@ pub struct Settings {
     /// True if segments from guests are merged for receivers that accept large frames, and large
     /// frames from ports are cut for guests that do not accept them.
     pub merge: bool,
-    /// Checksums of vifs without a mark of their own.
+    /// Checksums of vifs without a mark of their own. A [`RingServer`](crate::RingServer) goes by
+    /// [`HandedVif::checksums`](crate::HandedVif::checksums).
     pub checksums: Checksums,
-    /// True if hotplug scripts set up the interfaces, as under a Xen toolstack.
+    /// True if hotplug scripts set up the interfaces, as under a Xen toolstack. A
+    /// [`RingServer`](crate::RingServer) runs none.
     pub hotplug: bool,
     /// Source of the time.
     pub clock: Clock,

@@ -4,7 +4,7 @@ use super::Vif;
 use super::pending::Attempt;
 use crate::VifError;
 use crate::control::link::Terms;
-use crate::control::negotiate::FrontendKeys;
+use crate::control::published::FrontendKeys;
 use crate::control::succession::JournalPages;
 use crate::control::surroundings::Surroundings;
 use crate::error::Passing;

@@ -1,7 +1,7 @@
 //! A vif as it is found when it is taken up: by the store, and by the journal of a killed process.
 
 use crate::VifError;
-use crate::control::negotiate::FrontendKeys;
+use crate::control::published::FrontendKeys;
 use crate::control::succession::{Half, Left};
 use crate::control::surroundings::Surroundings;
 use crate::ids::{MAX_QUEUES, VifId};

@@ -17,7 +17,7 @@
 use super::Vif;
 use super::found::state;
 use crate::VifError;
-use crate::control::negotiate;
+use crate::control::published;
 use crate::control::surroundings::Surroundings;
 use grantway_hypervisor::Error as PlatformError;
 use grantway_netif::XenbusState;
@@ -31,7 +31,7 @@ impl Vif {
         now: u16,
         around: &mut Surroundings<'_>,
     ) -> Result<u16, PlatformError> {
-        let asked = match negotiate::headroom(around.store, &self.frontend) {
+        let asked = match published::headroom(around.store, &self.frontend) {
             Ok(asked) => asked,
             Err(VifError::Platform(e)) => return Err(e),
             Err(error) => {

@@ -2,7 +2,7 @@
 
 use super::Vif;
 use crate::VifError;
-use crate::control::negotiate::shown;
+use crate::control::published::shown;
 use crate::control::surroundings::Surroundings;
 use crate::error::is_of_nodes;
 use crate::ids::VifId;
