@@ -1,5 +1,6 @@
-//! Files that people write.
+//! Files that people write, and random bytes.
 
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result};
 use std::path::Path;
@@ -18,9 +19,27 @@ pub fn text(path: &Path, most: u64) -> Result<String> {
     }
 }
 
+/// Returns random bytes that nobody outside can guess, from the kernel: at most 256, which come at once
+/// or not at all. No file is opened.
+///
+/// # Errors
+///
+/// The kernel gives no random numbers.
+pub fn random<const N: usize>() -> Result<[u8; N]> {
+    const { assert!(N <= 256) };
+    let mut bytes = [0; N];
+    getrandom(&mut bytes, GetRandomFlags::empty())?;
+    Ok(bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn random_bytes_are_not_the_same_twice() {
+        assert_ne!(random::<16>().unwrap(), random::<16>().unwrap());
+    }
 
     #[test]
     fn a_text_has_a_limit_and_a_device_without_end_is_refused() {

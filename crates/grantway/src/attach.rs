@@ -2,13 +2,13 @@
 
 use crate::args::{AttachArgs, DetachArgs};
 use grantway_command::error::CommandError;
+use grantway_command::input;
 use grantway_command::output;
 use grantway_command::patience;
 use grantway_command::toolstack::config::VifConfig;
 use grantway_command::toolstack::device::{self, DeviceError, VifId};
 use grantway_command::toolstack::of_host;
 use grantway_hypervisor::DomId;
-use std::io::Read;
 use std::time::Duration;
 
 /// Time for a backend to close a vif, the same as libxl's.
@@ -64,10 +64,7 @@ fn refused(error: &DeviceError, vif: &str) -> CommandError {
 
 /// Returns the random part of an address.
 fn spare() -> Result<[u8; 3], CommandError> {
-    let mut bytes = [0; 3];
-    let source = "/dev/urandom";
-    std::fs::File::open(source).and_then(|mut file| file.read_exact(&mut bytes)).map_err(|e| {
-        CommandError::Failed(format!("{source}: {e}; give the vif an address with mac="))
-    })?;
-    Ok(bytes)
+    input::random().map_err(|e| {
+        CommandError::Failed(format!("getrandom: {e}; give the vif an address with mac="))
+    })
 }

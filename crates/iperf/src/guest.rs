@@ -8,6 +8,7 @@ use grantway_command::control::{ReportSocket, frontend_socket};
 use grantway_command::control::{nanoseconds, numbers};
 use grantway_command::error::CommandError;
 use grantway_command::footprint::Footprint;
+use grantway_command::input;
 use grantway_command::mode::wait_mode;
 use grantway_command::patience;
 use grantway_command::place::Place;
@@ -18,8 +19,6 @@ use grantway_ports::{parse_address, uptime};
 use grantway_stack::{Stack, StackConfig};
 use serde_json::{Value, json};
 use smoltcp::time::Instant;
-use std::fs::File;
-use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -339,9 +338,7 @@ impl Guest {
 
 /// Returns the configuration of the stack.
 fn config(args: &EndArgs) -> Result<StackConfig, CommandError> {
-    let mut seed = [0; 8];
-    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut seed));
-    read.map_err(|e| CommandError::Failed(format!("/dev/urandom: {e}")))?;
+    let seed = input::random().map_err(|e| CommandError::Failed(format!("getrandom: {e}")))?;
     Ok(StackConfig {
         addresses: args.address.clone(),
         gateways: args.gateway.clone(),

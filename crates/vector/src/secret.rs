@@ -1,8 +1,8 @@
 //! Numbers of keys. A sender that does not know the secret cannot make two keys with one number.
 
-use std::fs::File;
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::hash::{BuildHasher, Hasher};
-use std::io::{self, Read};
+use std::io;
 
 /// Secret on which the numbers depend, beside the key. It comes in as an argument: a backend takes
 /// it from [`Secret::random`].
@@ -10,13 +10,15 @@ use std::io::{self, Read};
 pub struct Secret(pub u64, pub u64);
 
 impl Secret {
-    /// Draws a secret that nobody outside can guess, from the system's source of randomness.
+    /// Draws a secret that nobody outside can guess, from the kernel's random numbers. No file is
+    /// opened.
     ///
     /// # Errors
-    /// `/dev/urandom` cannot be read.
+    /// The kernel gives no random numbers.
     pub fn random() -> io::Result<Self> {
-        let (mut file, mut words) = (File::open("/dev/urandom")?, [[0; 8]; 2]);
-        words.iter_mut().try_for_each(|word| file.read_exact(word))?;
+        // So few bytes come at once or not at all.
+        let mut words = [[0; 8]; 2];
+        getrandom(words.as_flattened_mut(), GetRandomFlags::empty())?;
         let [first, second] = words.map(u64::from_ne_bytes);
         Ok(Self(first, second))
     }

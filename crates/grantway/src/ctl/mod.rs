@@ -14,13 +14,13 @@ use args::{
 use grantway_command::args::GuestArgs;
 use grantway_command::control::ctl_socket;
 use grantway_command::error::CommandError;
+use grantway_command::input;
 use grantway_command::output;
 use grantway_command::patience;
 use grantway_command::table::Table;
-use grantway_netif::toeplitz::KEY_BYTES;
 use message::{Answer, HashReport, HashSetting, Question, StagingReport, StagingSetting};
 use serde_json::{Map, Value, json};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -152,10 +152,8 @@ fn setting(set: &HashSetArgs) -> Result<Option<HashSetting>, CommandError> {
 
 /// Returns a random key.
 fn random_key() -> Result<Key, CommandError> {
-    let mut key = [0; KEY_BYTES];
-    let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut key));
-    read.map_err(|e| CommandError::Failed(format!("/dev/urandom: {e}; give a key with --key")))?;
-    Ok(Key(key))
+    let key = input::random();
+    key.map(Key).map_err(|e| CommandError::Failed(format!("getrandom: {e}; give a key with --key")))
 }
 
 fn ask(args: &CtlArgs, question: &Question) -> Result<Answer, CommandError> {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 ///
 /// The system gives no random numbers.
 pub fn secret() -> Result<Secret, CommandError> {
-    Secret::random().map_err(|e| CommandError::Failed(format!("/dev/urandom: {e}")))
+    Secret::random().map_err(|e| CommandError::Failed(format!("getrandom: {e}")))
 }
 
 /// A rules file, and the result of the last time it was read.
